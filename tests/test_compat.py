@@ -233,6 +233,8 @@ def test_pygmos_user_defined_problems_need_no_pygmo():
 def test_pygmos_problems_are_solved():
     result = gx.minimize(from_pygmo(Beam()), generations=15, population=16)
     assert result.F.shape[1] == 2 and (result.X[:, 2] == np.round(result.X[:, 2])).all()
+    directly = gx.minimize(Beam(), generations=15, population=16)  # as it is
+    np.testing.assert_array_equal(directly.F, result.F)
 
 
 def test_pygmo():
@@ -250,6 +252,7 @@ def test_pymoo_there_and_back():
     np.testing.assert_allclose(problem.fun(x).fun, told["F"])
     np.testing.assert_allclose(problem.fun(x).ineq, told["G"])
     result = gx.minimize(problem, generations=5, population=12)
+    np.testing.assert_array_equal(gx.minimize(theirs, generations=5, population=12).F, result.F)  # as it is
     back = to_pymoo(result)
     assert back.F.shape == result.F.shape and len(back.pop) == 12 and back.opt.get("X").shape == result.X.shape
 

@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import inspect
 import re
+import sys
 import warnings
 
 import jax.numpy as jnp
@@ -161,6 +162,27 @@ def test_scipys_minimize_is_a_global_search():
         compat.minimize(bumpy, [0.0, 0.0])
     with pytest.raises(gx.InputError, match=r"no algorithm called .BFGS.*Local methods are scipy's own"):
         compat.minimize(bumpy, [0.0, 0.0], bounds=BOX, method="BFGS")
+
+
+def test_a_built_in_problem_is_known_by_its_name_everywhere():
+    named = ("branin", gx.problems.get("branin"))
+    by_name, by_object = (gx.minimize(problem, algorithm="de", **QUICK) for problem in named)
+    np.testing.assert_array_equal(by_name.population, by_object.population)
+    assert by_name.problem.name == "branin" and gx.minimize("branin", "de", **QUICK).fun == by_name.fun
+    swept = gx.sweep("branin", algorithm="de", weight=[0.5, 0.8], runs=2, **QUICK)
+    assert [result.problem.name for result in swept.results] == ["branin"] * 2
+    assert gx.minimax("minmax_saddle", generations=3, population=8, polish=False).problem.name == "minmax_saddle"
+    with pytest.raises(gx.InputError, match="no problem called 'brannin'; did you mean branin"):
+        gx.minimize("brannin")
+    with pytest.raises(gx.InputError, match=r"min-max problem: use gx\.minimax"):
+        gx.minimize("minmax_saddle")
+
+
+def test_a_missing_package_is_an_import_error_that_names_the_extra(monkeypatch):
+    result = gx.minimize(sphere, BOX, "de", **QUICK)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r'pip install "galapax\[notebook\]"'):
+        result.to_dataframe()
 
 
 def test_seed_none_is_drawn_recorded_and_repeats():

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from galapax import problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.minmax_cde import Arena, GameCDE
 from galapax.api.keyword_hints import suggest_keywords
@@ -41,7 +42,7 @@ MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 
 @suggest_keywords
 def minimax(
-    fun: MinMaxProblem | Callable[..., Any],
+    fun: str | MinMaxProblem | Callable[..., Any],
     x_bounds: Any = None,
     y_bounds: Any = None,
     *,
@@ -64,7 +65,7 @@ def minimax(
 ) -> Result:
     """Find the x inside its bounds with the smallest worst case over y: min over x of max over y of fun(x, y).
 
-    fun: a function of x (dx,) and y (dy,) to a number, written with jax.numpy; or a MinMaxProblem.
+    fun: a function of x (dx,) and y (dy,) to a number, written with jax.numpy; or a MinMaxProblem, or its name.
     x_bounds, y_bounds: one (lower, upper) pair per variable. scenarios: instead of y_bounds, a finite set of y, one
         per row.
     algorithm: a CDE, or with scenarios any algorithm. By default one that remembers the worst y of earlier cycles, so
@@ -83,7 +84,7 @@ def minimax(
     returned; `worst_cases` has all of them. nfev counts pairs of x and y, those of the independent searches included:
     `worst_case_nfev` is their number. With scenarios, it counts x, each of which meets every scenario.
     """
-    arguments, began = locals(), time.perf_counter()
+    arguments, began, fun = locals(), time.perf_counter(), problems.as_problem(fun)
     options = Options.parse(arguments | {"polish": False})
     check_taken(options, "minimax")
     if not isinstance(options.keep.history, bool):

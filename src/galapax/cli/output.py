@@ -20,7 +20,7 @@ import numpy as np
 import typer
 from rich.console import Console, RenderableType
 
-from galapax.core.errors import EvaluationError, InputError, LostProcess
+from galapax.core.errors import EvaluationError, InputError, LostProcess, MissingPackage
 from galapax.core.stop import Stop
 from galapax.execution.observers import LOOPBACK, Live
 from galapax.results.front import ASK_USER
@@ -61,7 +61,7 @@ def report_errors() -> Iterator[None]:
     except MemoryError as error:
         print_error(f"not enough memory ({error}): use fewer runs or a smaller population.")
         raise typer.Exit(BAD_INPUT) from None
-    except (InputError, OSError) as error:
+    except (InputError, MissingPackage, OSError) as error:
         print_error(str(error))
         raise typer.Exit(BAD_INPUT) from None
 

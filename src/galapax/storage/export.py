@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from galapax.core.checks import escape_csv, unique_headings
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, MissingPackage
 from galapax.core.problem import ProblemDescription
 from galapax.results.result import History, Result, Runs, all_runs, constraint_names
 from galapax.results.study import Row, Study, curve_rows
@@ -323,5 +323,5 @@ def _import_pandas() -> Any:
     try:
         import pandas
     except ModuleNotFoundError:
-        raise ImportError('DataFrames need the package pandas: pip install "galapax[notebook]".') from None
+        raise MissingPackage('DataFrames need the package pandas: pip install "galapax[notebook]".') from None
     return pandas
