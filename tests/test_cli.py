@@ -225,7 +225,7 @@ def test_compare_takes_a_suite(monkeypatch):
         (("--suite", "bob"), "There is no suite called 'bob'; did you mean bbob?"),
         (("--suite", "bbob", "-p", "ackley"), "give --problems or --suite, not both"),
         (("--suite", "bbob", "--dim", "1"), "dim must be at least 2"),
-        (("-p", "ackley", "--target", "3"), "give a distance by --within"),
+        (("-p", "ackley", "--target", "3"), "use --within DISTANCE"),
         (("-p", "ackley", "--instance", "3"), "--instance applies only with --suite"),
         ((), "compare needs problems"),
     ],

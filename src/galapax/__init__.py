@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import galapax.starting  # noqa: F401  (first: Ctrl-C while the rest is loading)
+import galapax._startup  # noqa: F401  (first: Ctrl-C while the rest is loading)
 from galapax import algorithms, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES

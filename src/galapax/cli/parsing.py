@@ -17,7 +17,7 @@ import numpy as np
 from galapax import algorithms, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.api.minimax import TAKEN, usual
-from galapax.cli.options import SOLVE, Arguments, run_options
+from galapax.cli.options import SOLVE, SUITE_ALGORITHMS, Arguments, run_options
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_integer, check_positive
 from galapax.core.errors import InputError, unknown_name_error
@@ -46,7 +46,6 @@ VALUE_DESCRIPTIONS = {
 }
 BOOLEANS = {"true": True, "false": False}
 SUITE_TARGET = 1e-8  # distance to the best value at which a run on a suite's problem succeeds, unless it is given
-SUITE_ALGORITHMS = ["cmaes,lshade,epsilon_de,de"]  # what is compared on a suite, unless it is given
 MAX_VARIABLES = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
 
 
@@ -115,7 +114,8 @@ def load_file(path: Path) -> Problem | MinMaxProblem:
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(f"{path} could not be run: {type(error).__name__}: {error}") from error
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise InputError(f"{path} could not be run: {type(error).__name__}: {reason}") from error
     names = vars(module)
     if isinstance(names.get("problem"), Problem | MinMaxProblem):
         return names["problem"]
@@ -182,7 +182,7 @@ def parse_algorithms(names: list[str] | None, suite: str | None) -> list[Algorit
     """Parse the algorithms that `compare` names, separated by commas; a suite has a default."""
     if names is None and suite is None:
         raise InputError("compare needs algorithms: --algorithms de,ga.")
-    texts = SUITE_ALGORITHMS if names is None else names
+    texts = [SUITE_ALGORITHMS] if names is None else names
     return [parse_algorithm(name) for text in texts for name in text.split(",") if name]
 
 

@@ -160,7 +160,8 @@ def get(name: str, **parameters: int) -> Any:
     The same name and parameters give the identical object, so that what was compiled for it is found again.
     """
     if not isinstance(name, str) or name not in PROBLEMS:
-        raise unknown_name_error("problem", str(name), PROBLEMS)
+        listed = f"galapax list problems shows all {len(PROBLEMS)}."
+        raise unknown_name_error("problem", str(name), PROBLEMS, listed)
     accepted = inspect.signature(PROBLEMS[name]).parameters
     for parameter, value in parameters.items():
         if parameter not in accepted:
