@@ -16,7 +16,7 @@ import gpu
 import jax
 
 import galapax as gx
-from galapax.fused import engine
+from galapax.fused import backend
 from galapax.fused.cuda import CudaKernel
 from galapax.fused.kernel_source import KernelSource
 
@@ -57,7 +57,7 @@ def phases(generations: int, **options: Any) -> None:
         made.append((CudaKernel(changed), names))
         return made[-1][0]
 
-    usual, engine.build_kernel = engine.build_kernel, build_kernel  # type: ignore[assignment]
+    usual, backend.build_kernel = backend.build_kernel, build_kernel  # type: ignore[assignment]
     gx.minimize(
         tolerance=0,
         progress=False,
@@ -66,7 +66,7 @@ def phases(generations: int, **options: Any) -> None:
         compute=gx.Compute(engine="fused"),
         **options,
     )
-    engine.build_kernel = usual
+    backend.build_kernel = usual
     kernel, names = made[-1]
     jax.effects_barrier()
     cycles = kernel.read_symbol("stamps", len(names))

@@ -30,7 +30,7 @@ import galapax as gx
 from galapax.cli.app import app
 from galapax.core.stop import Stop
 from galapax.execution import compiled
-from galapax.fused import engine as fused
+from galapax.fused import backend as fused
 from galapax.numerics import devices
 from galapax.storage import checkpoint
 
@@ -59,8 +59,8 @@ def interrupted(file, stops, call, **options):
     """The result of a call that its callback stops at these generations, each time to go on from the file."""
     for number, stop in enumerate(stops):
         with pytest.MonkeyPatch.context() as patch:
-            for engine in (compiled.XlaEngine, fused.FusedEngine):  # a GPU would look a thousand generations later
-                patch.setattr(engine, "plan", lambda engine, length, seconds: 4)
+            for backend in (compiled.XlaBackend, fused.KernelBackend):  # a GPU would look a thousand generations later
+                patch.setattr(backend, "plan_chunk", lambda backend, length, seconds: 4)
             how = {"checkpoint": file} if not number else {"resume": file}
             result = call(**options, **how, callback=lambda p: p.generation >= stop)  # noqa: B023 (used at once)
         assert result.stop is Stop.CALLBACK
@@ -229,7 +229,7 @@ from galapax.execution import compiled as xla
 from test_checkpoint import waves, BOX
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-compiled.XlaEngine.plan = lambda engine, length, seconds: 4
+compiled.XlaBackend.plan_chunk = lambda engine, length, seconds: 4
 
 def fill(progress):
     if progress.generation >= 20:

@@ -19,7 +19,7 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import galapax as gx
 from galapax.execution import engine_selection
-from galapax.fused import cpu_kernel, cuda, engine, graph, kernel, kernel_source
+from galapax.fused import backend, cpu_kernel, cuda, graph, kernel, kernel_source
 from galapax.numerics import disk_cache, program_files
 from galapax.numerics.compile_cache import CompileCache
 
@@ -84,12 +84,12 @@ class Compiler:
     def _make_kernel(self):
         with pytest.MonkeyPatch.context() as self.patch:
             self._count(kernel, "_trace_and_lower")
-            self.patch.setattr(engine, "build_kernel", lambda digest, text, for_cpu: text)
-            engine._kernel_cache.clear()
+            self.patch.setattr(backend, "build_kernel", lambda digest, text, for_cpu: text)
+            backend._kernel_cache.clear()
             with contextlib.suppress(AttributeError):  # a text is no kernel, but was made
                 minimize_natively()
-            (text,) = engine._kernel_cache.values()
-            engine._kernel_cache.clear()
+            (text,) = backend._kernel_cache.values()
+            backend._kernel_cache.clear()
             return text.source
 
     def _make_cubin(self):
@@ -401,9 +401,9 @@ ERRORS = [
 
 @pytest.fixture
 def no_kernels():
-    engine._kernel_cache.clear()
+    backend._kernel_cache.clear()
     yield
-    engine._kernel_cache.clear()
+    backend._kernel_cache.clear()
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -421,7 +421,7 @@ def test_an_error_of_the_compiler_is_reported_and_never_remembered(error, folder
     assert not list(folder.glob("*.kernel"))
     monkeypatch.undo()
     monkeypatch.setattr(disk_cache, "_chosen", folder.parent)
-    engine._kernel_cache.clear()
+    backend._kernel_cache.clear()
     if cpu_kernel.find_compiler() is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -440,7 +440,7 @@ def test_xla_makes_the_run_after_an_error_of_the_compiler(monkeypatch, no_kernel
     monkeypatch.setattr(
         engine_selection, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [device])
     )
-    for module in (cuda, engine):
+    for module in (cuda, backend):
         fake = SimpleNamespace(choose_shape=lambda work, runs: kernel_source.LaunchShape())
         monkeypatch.setattr(module, "current_device", lambda fake=fake: fake)
     with pytest.warns(UserWarning, match="please report it"):
@@ -459,7 +459,7 @@ def test_that_a_run_cannot_be_fused_is_remembered(folder, monkeypatch, no_kernel
     refuse.__module__, refuse.__qualname__ = kernel._trace_and_lower.__module__, "_trace_and_lower"
     monkeypatch.setattr(kernel, "_trace_and_lower", refuse)
     for _ in range(2):
-        engine._kernel_cache.clear()
+        backend._kernel_cache.clear()
         with pytest.raises(gx.InputError, match="the primitive fft"):
             minimize_natively()
     assert calls == [1] and len(list(folder.glob("*.kernel"))) == 1

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.fused import cpu_kernel, cuda, engine, kernel, kernel_source
+from galapax.fused import backend, cpu_kernel, cuda, kernel, kernel_source
 from galapax.fused.graph import NotFusible
 from galapax.numerics import devices, disk_cache, random
 
@@ -257,9 +257,9 @@ def test_a_run_is_the_one_that_xla_makes():
 @needs_cc
 def test_an_objective_of_few_candidates_is_written_once(monkeypatch):
     """Short sums over candidates, such as how many failed, are every thread's own; what they add up is not."""
-    texts, generate_source = [], engine.kernels.generate_source
+    texts, generate_source = [], backend.kernels.generate_source
     monkeypatch.setattr(
-        engine.kernels, "generate_source", lambda *given: texts.append(generate_source(*given)) or texts[-1]
+        backend.kernels, "generate_source", lambda *given: texts.append(generate_source(*given)) or texts[-1]
     )
     run("native", "cmaes", lambda x: jnp.sum(jnp.cbrt(jnp.array([[1.0, 2.0], [3.0, 4.0]] * 9) @ x)), population=8)
     assert texts[0].body.count("cbrt(") == 1
@@ -400,11 +400,11 @@ def test_what_is_changed_where_it_is_was_read_before(step):
 
 def text_of_fep(monkeypatch, *form):
     """The text of a large population, spread over blocks so."""
-    texts, build_kernel = [], engine.build_kernel
+    texts, build_kernel = [], backend.build_kernel
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
-        patched.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(*form))
-        patched.setattr(engine, "_kernel_cache", type(engine._kernel_cache)())
+        patched.setattr(backend, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
+        patched.setattr(backend, "CPU_SHAPE", kernel_source.LaunchShape(*form))
+        patched.setattr(backend, "_kernel_cache", type(backend._kernel_cache)())
         run("native", "fep", gx.problems.get("rastrigin"), generations=1, population=5000, dtype="float32")
     return texts[-1]
 
@@ -413,9 +413,9 @@ def text_of_fep(monkeypatch, *form):
 def test_a_large_population_of_de_waits_twice_in_a_generation(monkeypatch):
     """Whoever reads a parent finds out himself whether its child has taken its place."""
     rastrigin = gx.problems.get("rastrigin", dim=32)
-    texts, build_kernel = [], engine.build_kernel
-    monkeypatch.setattr(engine, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
-    monkeypatch.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(16))
+    texts, build_kernel = [], backend.build_kernel
+    monkeypatch.setattr(backend, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
+    monkeypatch.setattr(backend, "CPU_SHAPE", kernel_source.LaunchShape(16))
     native = run("native", "de", rastrigin, generations=4, population=1000, dtype="float32")
     body = texts[-1].body
     loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
@@ -435,9 +435,9 @@ def test_what_was_fetched_is_added_up_by_the_same_steps(monkeypatch):
         b = jnp.where(x[1] > 0, jnp.log1p(jnp.cos(s) ** 2) * jnp.tan(2 * s) + jnp.cosh(s), 1.0)
         return a + b + jnp.sum(jnp.abs(x))
 
-    texts, build_kernel = [], engine.build_kernel
-    monkeypatch.setattr(engine, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
-    monkeypatch.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(16))
+    texts, build_kernel = [], backend.build_kernel
+    monkeypatch.setattr(backend, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
+    monkeypatch.setattr(backend, "CPU_SHAPE", kernel_source.LaunchShape(16))
     gx.minimize(
         fun,
         [(-1.0, 1.0)] * 64,
@@ -487,7 +487,7 @@ def test_however_runs_are_spread_over_blocks_they_are_the_same(form, population,
     """The text differs in what each block makes itself, which sums threads share and what is computed only if chosen."""
     options = {"fun": gx.problems.get("rastrigin"), "dtype": "float32", "generations": 5, "population": population}
     xla = run("xla", "fep", **options)
-    monkeypatch.setattr(engine, "CPU_SHAPE", kernel_source.LaunchShape(*form))
+    monkeypatch.setattr(backend, "CPU_SHAPE", kernel_source.LaunchShape(*form))
     native = run("native", "fep", **options)
     np.testing.assert_allclose(native.history.mean, xla.history.mean, rtol=2e-3)
     np.testing.assert_allclose(native.history.best, xla.history.best, rtol=2e-3)
@@ -585,7 +585,7 @@ def test_another_process_finds_the_text_or_why_there_is_none(monkeypatch, tmp_pa
     monkeypatch.setattr(kernel, "_trace_and_lower", wraps(written)(lambda *given: made.append(1) or written(*given)))
     answers = []
     for _ in range(2):
-        engine._kernel_cache.clear()  # as in a process that begins
+        backend._kernel_cache.clear()  # as in a process that begins
         try:
             answers.append(run("native", fun=fun).x.tobytes())
         except gx.InputError as error:

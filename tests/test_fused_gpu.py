@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
+from galapax.fused import backend as kernels
 from galapax.fused import cuda, graph
-from galapax.fused import engine as kernels
 from galapax.fused.graph import NotFusible
 
 

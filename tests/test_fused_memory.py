@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.fused import cpu_kernel, engine, kernel, kernel_source, shared_memory
+from galapax.fused import backend, cpu_kernel, kernel, kernel_source, shared_memory
 from galapax.fused.element_codegen import Buffer
 from galapax.numerics import devices
 
@@ -105,7 +105,7 @@ def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
         return texts[-1]
 
     def solve():
-        engine._kernel_cache.clear()
+        backend._kernel_cache.clear()
         options = {
             "generations": 45,
             "population": 10,
@@ -124,4 +124,4 @@ def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
     assert texts[0].shared_bytes < 0.95 * texts[1].shared_bytes
     np.testing.assert_array_equal(shared.population, apart.population)
     assert shared.fun == apart.fun
-    engine._kernel_cache.clear()
+    backend._kernel_cache.clear()

@@ -8,7 +8,7 @@ import pytest
 import galapax as gx
 from galapax.execution import batch_runner, compiled, memory, slices
 from galapax.execution import task as tasks
-from galapax.execution.compiled import XlaEngine
+from galapax.execution.compiled import XlaBackend
 from galapax.execution.host import HostEngine
 from galapax.numerics import compile_cache, devices
 
@@ -76,7 +76,7 @@ class Small:
     """A device that runs out of memory with more than so many slices at once."""
 
     def __init__(self, monkeypatch, slices):
-        advance, self.tried = XlaEngine.advance, []
+        advance, self.tried = XlaBackend.advance, []
 
         def limited(engine, parts, first, count):
             self.tried.append(len(parts))
@@ -84,7 +84,7 @@ class Small:
                 raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 81 GiB.")
             return advance(engine, parts, first, count)
 
-        monkeypatch.setattr(XlaEngine, "advance", limited)
+        monkeypatch.setattr(XlaBackend, "advance", limited)
 
 
 def roomy(x):
@@ -117,13 +117,13 @@ LITTLE = {"population": 10, "generations": 2, "tolerance": 0, "polish": False}
 def test_what_an_objective_needs_is_counted_before_it_runs(monkeypatch, free, tmp_path):
     """On a CPU slices keep their size, and with it runs their bits, as long as one of them fits."""
     made = gx.minimize(roomy, BOX, "de", runs=20, compute=gx.Compute(threads=2), **LITTLE)
-    used, widths, init = [], [], XlaEngine.__init__
+    used, widths, init = [], [], XlaBackend.__init__
 
     def noted(engine, search, clock, width, *others):
         widths.append(width)
         init(engine, search, clock, width, *others)
 
-    monkeypatch.setattr(XlaEngine, "__init__", noted)
+    monkeypatch.setattr(XlaBackend, "__init__", noted)
     monkeypatch.setattr(
         compiled, "map_on_threads", lambda count, work, items: used.append(count) or [work(i) for i in items]
     )
@@ -166,7 +166,7 @@ def test_a_batch_that_runs_out_of_memory_is_halved_and_the_runs_are_the_same(mon
 def test_a_slice_on_an_accelerator_is_halved(monkeypatch):
     monkeypatch.setattr(devices, "on_cpu", lambda: False)
     options = {"runs": 12, "generations": 5, "tolerance": 0, "polish": False}
-    advance, tried = XlaEngine.advance, []
+    advance, tried = XlaBackend.advance, []
 
     def limited(engine, parts, first, count):
         tried.append(len(parts[0].cells))
@@ -174,7 +174,7 @@ def test_a_slice_on_an_accelerator_is_halved(monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 81 GiB.")
         return advance(engine, parts, first, count)
 
-    monkeypatch.setattr(XlaEngine, "advance", limited)
+    monkeypatch.setattr(XlaBackend, "advance", limited)
     with pytest.warns(UserWarning, match="Not enough memory: continuing with 3 runs at once"):
         result = gx.minimize(bowl, BOX, "de", compute=gx.Compute(engine="xla"), **options)
     assert tried[:3] == [12, 6, 3] and len(result.runs) == 12
@@ -201,7 +201,7 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
     monkeypatch.setattr(batch_runner.BatchRunner, "_build_slice", noted)
     wide(4)
     whole = gx.minimize(bowl, BOX, "de", **kept)
-    monkeypatch.setattr(XlaEngine, "plan", lambda engine, length, seconds: 4)
+    monkeypatch.setattr(XlaBackend, "plan_chunk", lambda engine, length, seconds: 4)
     gx.minimize(bowl, BOX, "de", **kept, checkpoint=tmp_path / "a", callback=lambda p: p.runs_done > 1)
     wide(8)
     result = gx.minimize(bowl, BOX, "de", **kept, resume=tmp_path / "a")
@@ -234,9 +234,9 @@ def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_
             bowl, BOX, "de", runs=3, compute=gx.Compute(engine="xla"), **LITTLE | {"generations": 9}, **options
         )
 
-    monkeypatch.setattr(XlaEngine, "plan", lambda engine, length, seconds: 4)
+    monkeypatch.setattr(XlaBackend, "plan_chunk", lambda engine, length, seconds: 4)
     call(checkpoint=tmp_path / "a", callback=lambda p: p.generation >= 4)
-    monkeypatch.setattr(XlaEngine, "advance", exhausted)
+    monkeypatch.setattr(XlaBackend, "advance", exhausted)
     with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}slices as large as they were, so end other"):
         call(resume=tmp_path / "a")
     monkeypatch.setattr(batch_runner.processes, "is_distributed", lambda: True)

@@ -144,12 +144,12 @@ def test_cores_are_those_that_control_groups_allow(tmp_path, files, groups, expe
 
 def test_many_slices_make_long_calls():
     """What calling a slice takes must not weigh: with few generations in a chunk it would."""
-    engine = compiled.XlaEngine.__new__(compiled.XlaEngine)
-    engine.on_cpu, engine.rows, engine.slices, engine.threads, engine.known = True, 1000, 250, 1, None
-    assert engine.plan(0, 0.0) == 1
-    assert engine.plan(10, 0.1) == 50  # half a second, although 250 calls of 8 ms would take two
-    engine.threads = 16
-    assert engine.plan(10, 0.1) == 12  # sixteen at once: 0.125 s
-    engine.slices = 1
-    assert engine.plan(10, 0.1) == 10
-    assert engine.plan(10, 1e-6) == 80
+    backend = compiled.XlaBackend.__new__(compiled.XlaBackend)
+    backend.on_cpu, backend.rows, backend.n_slices, backend.threads, backend.program_key = True, 1000, 250, 1, None
+    assert backend.plan_chunk(0, 0.0) == 1
+    assert backend.plan_chunk(10, 0.1) == 50  # half a second, although 250 calls of 8 ms would take two
+    backend.threads = 16
+    assert backend.plan_chunk(10, 0.1) == 12  # sixteen at once: 0.125 s
+    backend.n_slices = 1
+    assert backend.plan_chunk(10, 0.1) == 10
+    assert backend.plan_chunk(10, 1e-6) == 80

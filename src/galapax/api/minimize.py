@@ -15,7 +15,7 @@ from galapax.core.errors import InputError
 from galapax.core.interrupts import interrupts
 from galapax.core.island_model import Islands
 from galapax.core.options import Compute, Keep, Options, Workers
-from galapax.core.problem import Problem
+from galapax.core.problem import EqTolerance, Problem
 from galapax.core.restarts import Restarts
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
@@ -41,7 +41,7 @@ def minimize(
     *,
     ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
-    eq_tolerance: float | None = None,
+    eq_tolerance: EqTolerance | None = None,
     maximize: bool = False,
     x0: Any = None,
     population: int | None = None,
@@ -76,7 +76,7 @@ def minimize(
         gx.boolean. With a dict the functions get a mapping of named values. A Problem has its own.
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
-        eq_tolerance, 1e-4 by default).
+        eq_tolerance, by default 1e-8, of a black box 1e-6, of the spread of each equality over the box).
     maximize: maximise instead.
     x0: a starting point (d,), or points (k, d), at most a whole population, shared by all runs; or (runs, k, d),
         separate for each run. The rest of the first population is random.

@@ -19,13 +19,13 @@ from galapax.core.checks import abbreviate, as_float_array, check_bool, check_in
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Record, Shape
 from galapax.core.options import Compute
-from galapax.core.problem import EQ_TOLERANCE, Problem, as_bounds, check_tolerance
+from galapax.core.problem import FALLBACK_EQ_TOLERANCE, EqTolerance, Problem, as_bounds, check_tolerance
 from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, Restarts, SearchSummary, count_agreeing_searches
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.core.variables import Space, as_space, is_variables
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points
 from galapax.execution.memory import check_population
-from galapax.execution.restart_runs import RestartState
+from galapax.execution.restart_schedule import RestartState
 from galapax.execution.search import Carry, Finished, Search
 from galapax.numerics import compile_cache, random
 from galapax.objective.compatibility import is_differentiable
@@ -72,7 +72,7 @@ class Optimizer:
         max_evaluations: int | None = None,
         maximize: bool = False,
         x0: Any = None,
-        eq_tolerance: float | None = None,
+        eq_tolerance: EqTolerance | None = None,
         dtype: Any = "float64",
         restarts: str | Restarts | None = "auto",
     ) -> None:
@@ -90,9 +90,9 @@ class Optimizer:
         dtype = str(Compute(dtype=dtype).dtype or "float64")
         if check_integer(run, "run", 0) >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
-        if eq_tolerance is None:
-            eq_tolerance = EQ_TOLERANCE if problem is None else problem.eq_tolerance
-        check_tolerance(eq_tolerance)
+        if eq_tolerance is None and problem is not None:
+            eq_tolerance = problem.eq_tolerance
+        eq_tolerance = FALLBACK_EQ_TOLERANCE if eq_tolerance is None else check_tolerance(eq_tolerance)
         limits = {"generations": generations, "max_evaluations": max_evaluations}
         known = (None if limit is None else check_integer(limit, name, 1) for name, limit in limits.items())
         self.algorithm = solver
@@ -154,8 +154,8 @@ class Optimizer:
             shape=shape,
             objective=None if traced is None else traced.formulas,
             repairs=0 if traced is None else count_repairs(self.algorithm),
-            freeze=False,
-            only_codes=self._space is not None and bool(self._space.discrete.all()),
+            per_run_stopping=False,
+            all_discrete=self._space is not None and bool(self._space.discrete.all()),
         )
 
     @property

@@ -20,7 +20,7 @@ from galapax.api.constraints import stack_constraints
 from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.problem import EQ_TOLERANCE, Function
+from galapax.core.problem import FALLBACK_EQ_TOLERANCE, Function
 from galapax.core.variables import is_variables, variables_from_integrality
 from galapax.numerics import devices
 from galapax.objective.remote import pickle_functions
@@ -245,7 +245,7 @@ class PopulationObjective:
             lower, upper = (
                 np.broadcast_to(np.asarray(side, np.float64), value.shape) for side in (constraint.lb, constraint.ub)
             )
-            tolerance = np.where(lower == upper, EQ_TOLERANCE, 0.0)
+            tolerance = np.where(lower == upper, FALLBACK_EQ_TOLERANCE, 0.0)
             gap = np.maximum(np.maximum(lower - value, value - upper) - tolerance, 0)
             gaps.append(np.where(np.isnan(value), np.inf, gap))
         return np.concatenate(gaps)

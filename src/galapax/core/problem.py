@@ -18,12 +18,37 @@ from galapax.core.variables import GeneFunction, Space, VectorFunction, as_space
 
 Function = Callable[..., Any]
 
-EQ_TOLERANCE = 1e-4  # |h(x)| at most this counts as h(x) = 0, the CEC 2006 convention
+EqTolerance = float | tuple[float, ...]  # |h(x)| at most this counts as h(x) = 0; one number, or one for each equality
+RELATIVE_EQ_TOLERANCE = 1e-8  # the default, as a fraction of the spread of h over the box
+BLACK_BOX_EQ_TOLERANCE = 1e-6  # the same for functions without gradients
+FALLBACK_EQ_TOLERANCE = 1e-8  # where that spread cannot be measured
 
 
-def check_tolerance(value: Any) -> None:
-    if check_number(value, "eq_tolerance") < 0:
-        raise InputError(f"eq_tolerance must be at least 0, got {value!r}.")
+def check_tolerance(value: Any) -> EqTolerance | None:
+    """Return a valid equality tolerance; None for the default, which follows from the spread of h."""
+    if value is None:
+        return None
+    values = value if isinstance(value, list | tuple | np.ndarray) else [value]
+    tolerances = tuple(float(check_number(number, "eq_tolerance")) for number in values)
+    if not tolerances or min(tolerances) < 0:
+        raise InputError(f"eq_tolerance must be at least 0, one number or one for each equality, got {value!r}.")
+    return tolerances if isinstance(value, list | tuple | np.ndarray) else tolerances[0]
+
+
+def derive_eq_tolerance(eq: np.ndarray, relative: float = RELATIVE_EQ_TOLERANCE) -> tuple[float, ...]:
+    """Return the default tolerance of each equality from its values at a sample of points, (n, q).
+
+    A power of ten, about `relative` times the range between the quartiles, so that it does not depend on the unit of h.
+    """
+    finite = np.where(np.isfinite(eq), eq, np.nan)
+    tolerances = []
+    for column in finite.T:
+        values = column[~np.isnan(column)]
+        spread = float(np.subtract(*np.quantile(values, (0.75, 0.25)))) if len(values) else 0.0
+        scale = spread if spread > 0 else float(np.max(np.abs(values), initial=0.0))
+        power = 10.0 ** round(np.log10(scale)) if scale > 0 else 1.0
+        tolerances.append(float(f"{relative * power:.0e}") if scale > 0 else FALLBACK_EQ_TOLERANCE)
+    return tuple(tolerances)
 
 
 def missing_function(x: Any) -> Any:
@@ -44,7 +69,7 @@ class ProblemDescription(HTMLRepr):
     variables: Sequence[str] | None = None
     objectives: Sequence[str] | None = None
     constraint_names: Sequence[str] | None = None
-    eq_tolerance: float = EQ_TOLERANCE
+    eq_tolerance: EqTolerance | None = None
     units: Mapping[str, str] | None = None
     derived: Mapping[str, Function] | None = None
     space: Space | None = None
@@ -129,6 +154,8 @@ class Problem(ProblemDescription):
     bounds: the box, anything `as_bounds` takes; or variables (gx.real, gx.integer, gx.choice, gx.boolean) in a dict or
         list: the functions then get a mapping of named values, or a vector.
     ineq, eq: constraints; x is feasible when every ineq(x) <= 0 and every |eq(x)| <= eq_tolerance.
+    eq_tolerance: one number, or one for each equality; by default 1e-8 (of a black box 1e-6) of the spread of
+        each over the box, and the gradient refinement then aims at eq(x) = 0 itself.
     name, title, source: a short name, a description, and where it was published.
     optimum: the best known feasible value; `solutions` (k, d) lists points that reach it.
     front: `front(n)` gives about n points of the true Pareto front, (n, m).
@@ -156,7 +183,7 @@ class Problem(ProblemDescription):
     variables: Sequence[str] | None = None
     objectives: Sequence[str] | None = None
     constraint_names: Sequence[str] | None = None
-    eq_tolerance: float = EQ_TOLERANCE
+    eq_tolerance: EqTolerance | None = None
     units: Mapping[str, str] | None = None
     derived: Mapping[str, Function] | None = None
     space: Space | None = None
@@ -186,7 +213,7 @@ class Problem(ProblemDescription):
             raise InputError(
                 f"variables has {len(self.variables)} names for {self.dim} variables; give one name per variable."
             )
-        check_tolerance(self.eq_tolerance)
+        object.__setattr__(self, "eq_tolerance", check_tolerance(self.eq_tolerance))
         for argument in ("units", "derived"):
             mapping = getattr(self, argument)
             if mapping is None:

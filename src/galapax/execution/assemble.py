@@ -17,7 +17,7 @@ from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Evaluation, Population, Record
 from galapax.core.options import LEAVES, read
-from galapax.core.problem import Problem
+from galapax.core.problem import Problem, ProblemDescription
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task
@@ -57,7 +57,7 @@ class SolutionEvaluator:
             answers = [self.box.at(point) for point in x]
             raw = {name: np.stack([values[name] for values in answers]) for name in answers[0] if name != "fun"}
             objectives = np.zeros((len(x), 1))
-            return summarise(objectives, raw.get("ineq"), raw.get("eq"), problem.eq_tolerance, np)
+            return summarise(objectives, raw.get("ineq"), raw.get("eq"), self.box.eq_tolerance, np)
         if self._exact is None and self.task.dtype == "float64":
             self._exact = Traced(self.task.objective, self.task.consts)  # type: ignore[arg-type]
         if self._exact is None:
@@ -135,7 +135,6 @@ def result_of(
     task: Task,
     total: Outcome,
     population: Population,
-    snapshots: dict[int, Population],
     evaluator: SolutionEvaluator,
     replay: Callable[[int], Result],
 ) -> Result:
@@ -184,7 +183,7 @@ def result_of(
     if constant_note and task.rules.target == -math.inf:
         success[:] = False  # nothing was chosen, whatever converged
     result = Result(
-        problem=task.declared,
+        problem=_with_eq_tolerance(task.declared, evaluator.box),
         x=task.decoded(solution.x),
         fun=solution.fun,
         success=bool(success[best] and len(x) == task.runs),
@@ -204,7 +203,7 @@ def result_of(
         runs=runs if task.runs > 1 else None,
         timings={},
         settings=settings_of(task),
-        snapshots={g: _decode_population(task, snapshot) for g, snapshot in snapshots.items() if g <= last_generation},
+        snapshots={g: _snapshot(task, total.snapshots[g]) for g in sorted(total.snapshots) if g <= last_generation},
         **solution.extra,
     )
     if total.polish is not None:
@@ -220,6 +219,21 @@ def result_of(
 def _decode_population(task: Task, population: Population) -> Population:
     """Return the population with x in place of genes."""
     return population._replace(x=task.decoded(np.asarray(population.x)))  # type: ignore[arg-type]
+
+
+def _snapshot(task: Task, population: Population) -> Population:
+    """Return the user's view of a snapshot (R, n, ...): with their sign; (n, ...) for a single run."""
+    population = population._replace(objectives=task.sign * population.objectives)
+    if task.runs == 1:
+        population = jax.tree.map(lambda a: a[0], population)
+    return _decode_population(task, population)
+
+
+def _with_eq_tolerance(problem: ProblemDescription, box: BlackBox | None) -> ProblemDescription:
+    """Return the problem with the equality tolerance that a black box derived from its first values."""
+    if box is None or box.eq_tolerance is None or not isinstance(problem, Problem):
+        return problem
+    return problem.with_(eq_tolerance=box.eq_tolerance)
 
 
 def _round_discrete(task: Task, total: Outcome) -> Outcome:

@@ -10,6 +10,7 @@ from jax import Array, lax
 
 from galapax.core.algorithm import count_candidate_evaluations
 from galapax.core.evaluation import Evaluation
+from galapax.core.problem import EqTolerance
 from galapax.numerics import random
 from galapax.operators.constraint_handling import difference_jacobian, difference_points, newton_repair
 from galapax.operators.discrete import round_codes
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def sample_replacements(count: int, search: Search, keys: Array, attempt: Any) -> Array:
-    """Points (R, count, d) spread over the box. keys: (R, 2), of the generation."""
+    """Draw points (R, count, d) uniformly from the box. keys: (R, 2), of the generation."""
 
     def one(key: Array) -> Array:
         points = sample_uniform(
@@ -34,7 +35,7 @@ def sample_replacements(count: int, search: Search, keys: Array, attempt: Any) -
 def resample_failed(
     search: Search, asked: Carry, keys: Array, number: Any, evaluation: Evaluation
 ) -> tuple[Carry, Evaluation]:
-    """For a traced objective: the candidates with others in place of those that failed, and what it says of them.
+    """Replace failed candidates of a traced objective by fresh points; return the carry and the new evaluation.
 
     All are evaluated again, as often as the one that fails most asks for: it is one program. What counts as an
     evaluation is the fresh points alone; where the run has no evaluations left for one, its candidate stays failed.
@@ -75,22 +76,20 @@ def resample_failed(
 
 
 def rows_to_repair(search: Search, count: int, number: Any) -> Array:
-    """Which of `count` candidates are repaired in generation `number`: they take turns, as many each time, so that the
-    work is the same in every generation.
-    """
+    """Return which of `count` candidates are repaired in generation `number`: equally many each time, in turn."""
     return (number * search.repairs + jnp.arange(search.repairs, dtype=jnp.int32)) % count
 
 
 def probe_points(search: Search, asked: Carry, number: Any) -> Array:
-    """The points (R, repairs * (1 + d), d) whose constraints `mended` needs."""
+    """Return the points (R, repairs * (1 + d), d) whose constraints `repair` needs."""
     candidates = asked.state.candidates
     chosen = candidates[:, rows_to_repair(search, candidates.shape[1], number)]
     points = jax.vmap(jax.vmap(lambda x: difference_points(x, search.bounds)))(chosen)
     return points.reshape(candidates.shape[0], -1, candidates.shape[2])
 
 
-def repair(search: Search, asked: Carry, number: Any, values: Array, eq_tolerance: float) -> Carry:
-    """The candidates with those whose turn it is moved towards the constraints that they violate.
+def repair(search: Search, asked: Carry, number: Any, values: Array, eq_tolerance: EqTolerance | None) -> Carry:
+    """Move the candidates whose turn it is towards the constraints that they violate.
 
     values: (R, repairs * (1 + d), p + q), the constraints at `probes`.
     """
@@ -101,20 +100,20 @@ def repair(search: Search, asked: Carry, number: Any, values: Array, eq_toleranc
 
     def one(points: Array, values_at: Array) -> Array:
         jacobian = difference_jacobian(points, values_at)
-        return newton_repair(points[0], values_at[0], jacobian, search.shape.ineq, eq_tolerance, search.bounds)
+        return newton_repair(points[0], values_at[0], jacobian, search.shape.ineq, eq_tolerance or 0.0, search.bounds)
 
     repaired = candidates.at[:, rows_to_repair(search, count, number)].set(jax.vmap(jax.vmap(one))(points, values_at))
     return asked._replace(state=asked.state._replace(candidates=repaired))
 
 
 def count_failed_probes(search: Search, count: int, number: Any, failed: Array) -> Array:
-    """How many of the probes of each of `count` candidates failed, (R, count), from `failed` (R, repairs * (1 + d))."""
+    """Count the failed probes of each of `count` candidates, (R, count). failed: (R, repairs * (1 + d))."""
     each = jnp.sum(failed.reshape(failed.shape[0], search.repairs, -1), axis=2)
     return jnp.zeros((failed.shape[0], count), each.dtype).at[:, rows_to_repair(search, count, number)].add(each)
 
 
 def repair_traced(search: Search, asked: Carry, number: Any) -> tuple[Carry, Array]:
-    """`mended` for a traced objective, which says by itself what the constraints are; and `losses`."""
+    """Repair the candidates of a traced objective; also count their failed probes."""
     objective: Any = search.objective  # formulas: a game has no constraints
     values = jax.vmap(lambda x: objective.constraints(search.consts, x))(probe_points(search, asked, number))
     failed = ~jnp.all(jnp.isfinite(values), axis=2)

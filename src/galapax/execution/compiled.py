@@ -1,11 +1,11 @@
-"""The engine that compiles chunks of generations with XLA."""
+"""The engine for traced objectives: chunks of generations compiled by a backend, XLA or the fused compiler."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -35,39 +35,65 @@ GPU_OPTIONS: dict[str, str | bool] = {
 }  # else the state is copied
 
 
-class XlaEngine:
-    """An Engine for objectives that JAX traces.
+Call = tuple[
+    Any, ...
+]  # the arguments of `CompileTimer.program`: a function, its static and its other arguments, options
+Pace = tuple[int, float]  # generations of a chunk, and its seconds
 
-    steps: rounds of loops that one evaluation takes one after another; it limits chunks on a GPU.
-    threads: how many slices a CPU computes at once.
-    """
 
-    def __init__(self, search: Search, clock: CompileTimer, width: int, steps: int, threads: int = 1) -> None:
-        self.clock, self.threads = clock, threads
-        self.slices = 1  # in the last chunk
-        self.known: Hashable = None  # what its pace is remembered by
-        self.on_cpu = devices.on_cpu()
-        population, dim = search.algorithm.population, search.bounds.dim
-        self.rows = _max_cpu_chunk(width, population)
-        self.longest = _max_gpu_chunk(steps, width * population * dim)
-        self.most = self.rows if self.on_cpu else MAX_GPU_GENERATIONS if self.longest == LENGTHS[0] else self.longest
+class Backend(Protocol):
+    """How a `CompiledEngine` computes the chunks of its slices: by XLA, or by a kernel of the fused compiler."""
+
+    threads: int  # that compute slices at once
+    max_generations: int  # of a chunk
+
+    def assign_devices(self, batches: list[Slice]) -> None:
+        """Set the device of each slice."""
+
+    def can_precompile(self, batch: Slice) -> bool:
+        """Return whether the programs of a slice can be compiled before it begins."""
+
+    def init_program(self, batch: Slice) -> Call:
+        """Return the program that computes the first carry of a slice."""
+
+    def load(self, batch: Slice) -> None:
+        """Prepare what the chunks of a slice with a carry need besides it, such as a kernel."""
+
+    def first_chunk(self, batch: Slice) -> Call:
+        """Return the program of the first chunk of a slice."""
+
+    def recall_pace(self, batches: list[Slice]) -> Pace:
+        """Return the pace of the same program when it last ran; (0, 0) if it has not."""
+
+    def plan_chunk(self, length: int, seconds: float) -> int:
+        """Return how many generations the next chunk has, given the length and the seconds of the previous one."""
+
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+        """See `Engine.advance`."""
+
+
+class CompiledEngine:
+    """An Engine whose chunks of generations are compiled by a backend."""
+
+    def __init__(self, backend: Backend, clock: CompileTimer) -> None:
+        self.backend, self.clock = backend, clock
+        self.max_generations = backend.max_generations
+        self.pace, self.plan, self.advance = backend.recall_pace, backend.plan_chunk, backend.advance
 
     def begin(self, batches: list[Slice]) -> None:
-        places = devices.local_devices()
-        for i, batch in enumerate(batches):
-            batch.place = places[i * len(places) // len(batches)] if len(places) > 1 else None
-            if batch.search.spread:
-                batch.place = NamedSharding(devices.make_mesh(batch.search.spread), PartitionSpec())
-        for group in _group_by_device(batches):
+        self.backend.assign_devices(batches)
+        for group in group_by_device(batches):
             _put_on_device(group)
 
-        def begin_program(batch: Slice) -> Program:
-            return self.clock.program(*_begin_program(batch))
+        def init_program(batch: Slice) -> Program:
+            return self.clock.program(*self.backend.init_program(batch))
 
-        def begin(batch: Slice, program: Any) -> None:
+        def init(batch: Slice, program: Any) -> None:
             batch.carry = program(batch.search, batch.keys, batch.initial)
 
-        self._each(batches, begin_program, begin)
+        map_slices(self.backend.threads, batches, init_program, init)
+        for batch in batches:
+            self.backend.load(batch)
 
     def memory(self) -> Any:
         return None
@@ -75,109 +101,142 @@ class XlaEngine:
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
         self.begin(batches)
         for batch, arrays in zip(batches, carries, strict=True):
-            batch.carry = restore_arrays(batch.carry, arrays, batch.place)
+            batch.carry = restore_arrays(batch.carry, arrays, batch.device)
 
-    def pace(self, batches: list[Slice]) -> tuple[int, float]:
-        search, self.slices = batches[0].search, len(batches)
+    def finish(self, batches: list[Slice]) -> list[Finished]:
+        cells = {id(batch): device_put_cached(batch.cell_ids, batch.device) for batch in batches}
+        programs = {
+            key: self.clock.program(*_finish_program(batch, cells[id(batch)]))
+            for key, batch in {(batch.n_cells, batch.device): batch for batch in batches}.items()
+        }
+
+        def finish(batch: Slice) -> Finished:
+            return programs[batch.n_cells, batch.device](batch.search, batch.carry, cells[id(batch)])
+
+        return map_on_threads(self.backend.threads, finish, batches)
+
+    def survivors(self, batch: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), batch.carry)
+
+    def precompile(self, batch: Slice) -> Iterator[None]:
+        if not self.backend.can_precompile(batch):
+            return
+        clock = CompileTimer(waits=False)
+        _put_on_device([batch])
+        init_program = clock.program(*self.backend.init_program(batch))
+        yield
+        batch.carry = init_program.zeros_like_output()
+        self.backend.load(batch)
+        clock.program(*self.backend.first_chunk(batch))
+        yield
+        clock.program(*_finish_program(batch, device_put_cached(batch.cell_ids)))
+
+
+class XlaBackend:
+    """Compiles chunks with XLA.
+
+    steps: rounds of loops that one evaluation takes one after another; it limits chunks on a GPU.
+    threads: how many slices a CPU computes at once.
+    """
+
+    def __init__(self, search: Search, clock: CompileTimer, width: int, steps: int, threads: int = 1) -> None:
+        self.clock, self.threads = clock, threads
+        self.n_slices = 1  # in the last chunk
+        self.program_key: Hashable = None  # by which its pace is remembered
+        self.on_cpu = devices.on_cpu()
+        population, dim = search.algorithm.population, search.bounds.dim
+        self.rows = _max_cpu_chunk(width, population)
+        self.longest = _max_gpu_chunk(steps, width * population * dim)
+        gpu_generations = MAX_GPU_GENERATIONS if self.longest == LENGTHS[0] else self.longest
+        self.max_generations = self.rows if self.on_cpu else gpu_generations
+
+    def assign_devices(self, batches: list[Slice]) -> None:
+        available = devices.local_devices()
+        for i, batch in enumerate(batches):
+            batch.device = available[i * len(available) // len(batches)] if len(available) > 1 else None
+            if batch.search.n_devices:
+                batch.device = NamedSharding(devices.make_mesh(batch.search.n_devices), PartitionSpec())
+
+    def can_precompile(self, batch: Slice) -> bool:
+        return self.on_cpu and not batch.search.n_devices and len(devices.local_devices()) == 1
+
+    def init_program(self, batch: Slice) -> Call:
+        return Search.init_and_start, (), (batch.search, batch.keys, batch.initial)
+
+    def load(self, batch: Slice) -> None:
+        """Do nothing: a chunk needs the carry alone."""
+
+    def first_chunk(self, batch: Slice) -> Call:
+        return self._cpu_chunk(batch, np.zeros(2, np.int32))
+
+    def recall_pace(self, batches: list[Slice]) -> Pace:
+        search, self.n_slices = batches[0].search, len(batches)
         shape = len(batches), self.threads, len(batches[0].cells), search.bounds.dim, search.bounds.lower.dtype
-        self.known = (jax.tree.structure(search), *shape)
-        return _paces.get(self.known, (0, 0.0))
+        self.program_key = (jax.tree.structure(search), *shape)
+        return _paces.get(self.program_key, (0, 0.0))
 
-    def plan(self, length: int, seconds: float) -> int:
+    def plan_chunk(self, length: int, seconds: float) -> int:
         if not self.on_cpu:
-            return self.most
+            return self.max_generations
         if length == 0:
             return 1  # a generation may take long: time the first before asking for more
-        _remember_pace(self.known, length, seconds)
-        min_seconds = CALL_SECONDS * self.slices / min(self.slices, self.threads)
+        _remember_pace(self.program_key, length, seconds)
+        min_seconds = CALL_SECONDS * self.n_slices / min(self.n_slices, self.threads)
         target_seconds = max(CHUNK_SECONDS, min(min_seconds, MAX_CHUNK_SECONDS))
         return max(1, min(self.rows, int(length * min(8.0, target_seconds / max(seconds, 1e-9)))))
 
     def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
-        self.slices = len(batches)
+        self.n_slices = len(batches)
         if not self.on_cpu:
-            places = len(_group_by_device(batches))
-            return map_on_threads(places, lambda batch: self._static_chunks(batch, first, count), batches)
+            n_devices = len(group_by_device(batches))
+            return map_on_threads(n_devices, lambda batch: self._static_chunks(batch, first, count), batches)
         span = np.array([first, count], np.int32)  # one transfer
 
         def chunk(batch: Slice) -> Program:
-            return self.clock.program(*self._chunk_of(batch, span))
+            return self.clock.program(*self._cpu_chunk(batch, span))
 
         def advance(batch: Slice, program: Any) -> list[Any]:
             batch.carry, rows, summary = program(batch.search, batch.keys, batch.carry, span)
-            batch.latest = [rows]
+            batch.last_rows = [rows]
             return [np.asarray(summary)]  # waits, so that a thread has one slice in its core's cache
 
-        return self._each(batches, chunk, advance)
+        return map_slices(self.threads, batches, chunk, advance)
 
-    def _each(
-        self, batches: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Any], Any]
-    ) -> list[Any]:
-        """work(part, program) of every slice, on the threads; slices on one device share their program."""
-        programs = {group[0].place: program(group[0]) for group in _group_by_device(batches)}
-        threads = (
-            _threads_that_fit(self.threads, max(each.needs for each in programs.values()))
-            if self.on_cpu
-            else self.threads
-        )
-        return map_on_threads(threads, lambda batch: work(batch, programs[batch.place]), batches)
-
-    def _chunk_of(self, batch: Slice, span: np.ndarray) -> tuple[Any, ...]:
-        """The program of a slice's chunks on a CPU, see `CompileTimer.program`."""
+    def _cpu_chunk(self, batch: Slice, span: np.ndarray) -> Call:
+        """Return the program of a slice's chunks on a CPU, of any length."""
         arguments = (batch.search, batch.keys, batch.carry, span)
         return _chunk, (self.rows,), arguments, (2,), batch.search.algorithm.traits.fast_compile
 
-    def precompile(self, batch: Slice) -> Iterator[None]:
-        if not self.on_cpu or batch.search.spread or len(devices.local_devices()) > 1:
-            return
-        clock = CompileTimer(waits=False)
-        _put_on_device([batch])
-        begin_program = clock.program(*_begin_program(batch))
-        yield
-        batch.carry = begin_program.zeros_like_output()
-        clock.program(*self._chunk_of(batch, np.zeros(2, np.int32)))
-        yield
-        clock.program(*_finish_program(batch, device_put_cached(batch.relative)))
-
     def _static_chunks(self, batch: Slice, first: int, count: int) -> list[Any]:
+        """Compute a slice's generations by chunks of the lengths that programs are compiled for."""
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
         pieces, summaries = [], []
         for start, length in _split_into_chunks(
             first, count, batch.search.algorithm.period, batch.search.round, self.longest
         ):
-            arguments = (batch.search, batch.keys, batch.carry, device_put_cached(np.int32(start), batch.place))
+            arguments = (batch.search, batch.keys, batch.carry, device_put_cached(np.int32(start), batch.device))
             batch.carry, rows, summary = self.clock.call(
                 _static_chunk, (length,), *arguments, donate=(2,), options=options
             )
             pieces.append(rows)
             summaries.append(summary)
-        batch.latest = pieces
+        batch.last_rows = pieces
         return summaries
 
-    def finish(self, batches: list[Slice]) -> list[Finished]:
-        cells = {id(batch): device_put_cached(batch.relative, batch.place) for batch in batches}
-        programs = {
-            key: self.clock.program(*_finish_program(batch, cells[id(batch)]))
-            for key, batch in {(batch.span, batch.place): batch for batch in batches}.items()
-        }
 
-        def finish(batch: Slice) -> Finished:
-            return programs[batch.span, batch.place](batch.search, batch.carry, cells[id(batch)])
-
-        return map_on_threads(self.threads, finish, batches)
-
-    def survivors(self, batch: Slice) -> Population:
-        return self.clock.call(searching.survivors, (), batch.carry)
+def map_slices(
+    threads: int, batches: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Any], Any]
+) -> list[Any]:
+    """Return work(slice, program) of every slice, computed on threads; slices on one device share their program."""
+    programs = {group[0].device: program(group[0]) for group in group_by_device(batches)}
+    if devices.on_cpu():
+        threads = _threads_that_fit(threads, max(each.needs for each in programs.values()))
+    return map_on_threads(threads, lambda batch: work(batch, programs[batch.device]), batches)
 
 
-def _begin_program(batch: Slice) -> tuple[Any, ...]:
-    """The program that begins a slice, see `CompileTimer.program`."""
-    return Search.init_and_start, (), (batch.search, batch.keys, batch.initial)
-
-
-def _finish_program(batch: Slice, cells: Array) -> tuple[Any, ...]:
-    """The program that makes what is left of a slice, see `CompileTimer.program`."""
-    return searching.finish, (batch.span,), (batch.search, batch.carry, cells)
+def _finish_program(batch: Slice, cells: Array) -> Call:
+    """Return the program that extracts the results of a slice."""
+    return searching.finish, (batch.n_cells,), (batch.search, batch.carry, cells)
 
 
 _paces: dict[Hashable, tuple[int, float]] = {}  # generations of a chunk and its seconds, of programs that have run
@@ -185,7 +244,7 @@ MAX_PACES = 256  # of them, at most
 
 
 def _remember_pace(program_key: Hashable, length: int, seconds: float) -> None:
-    """The quickest of a program's chunks: others were held up."""
+    """Remember the fastest observed chunk of a program; slower ones include interference."""
     best_length, best_seconds = _paces.get(program_key, (0, 0.0))
     if program_key is not None and (not best_length or seconds * best_length < best_seconds * length):
         if len(_paces) >= MAX_PACES:
@@ -194,29 +253,29 @@ def _remember_pace(program_key: Hashable, length: int, seconds: float) -> None:
 
 
 def _threads_that_fit(threads: int, needs: int) -> int:
-    """How many threads there is memory for, if each needs so much: fewer take longer, and change no result."""
+    """Return how many threads there is memory for; fewer take longer and change no result. needs: bytes of each."""
     if needs <= UNCHECKED_BYTES:
         return threads
     return max(1, min(threads, int(0.8 * devices.free_memory() / needs)))
 
 
-def _group_by_device(batches: list[Slice]) -> list[list[Slice]]:
-    """Slices that are on one device together."""
-    places: dict[Any, list[Slice]] = {}
+def group_by_device(batches: list[Slice]) -> list[list[Slice]]:
+    """Return the slices of each device."""
+    groups: dict[Any, list[Slice]] = {}
     for batch in batches:
-        places.setdefault(batch.place, []).append(batch)
-    return list(places.values())
+        groups.setdefault(batch.device, []).append(batch)
+    return list(groups.values())
 
 
 def _put_on_device(batches: list[Slice]) -> None:
-    """What slices share, and each one's own, onto their device in one transfer."""
+    """Transfer what slices share, and what each has for itself, to their device at once."""
     search = batches[0].search
     # the limit of evaluations differs from run to run where runs restart
     per_batch = [
         (batch.search.algorithm, batch.keys, batch.initial, batch.search.rules.evaluations) for batch in batches
     ]
     (bounds, rules, consts), per_batch = device_put_cached(
-        ((search.bounds, search.rules, search.consts), per_batch), batches[0].place
+        ((search.bounds, search.rules, search.consts), per_batch), batches[0].device
     )
     for batch, (algorithm, keys, initial, evaluations) in zip(batches, per_batch, strict=True):
         batch.keys, batch.initial = keys, initial
@@ -225,7 +284,7 @@ def _put_on_device(batches: list[Slice]) -> None:
 
 
 def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) -> tuple[Carry, Array, Array]:
-    """`span[1]` generations from number `span[0]` on, at most `rows`: their history and tally."""
+    """Compute `span[1]` generations from number `span[0]` on, at most `rows`: the carry, their history and summary."""
 
     def body(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
@@ -234,21 +293,21 @@ def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) ->
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
 
     start = (carry, _zero_history(search, rows, keys, carry))
-    if carry.frozen is None:
+    if carry.stop_state is None:
         carry, history = lax.fori_loop(0, span[1], body, start)
     else:  # until the last run is finished
 
         def goes_on(at: tuple[Array, tuple[Carry, Array]]) -> Array:
             i, (carry, _) = at
-            assert carry.frozen is not None
-            return (i < span[1]) & jnp.any(carry.frozen.marks[:, searching.REASON] == RUNNING)
+            assert carry.stop_state is not None
+            return (i < span[1]) & jnp.any(carry.stop_state.stop_columns[:, searching.REASON] == RUNNING)
 
         _, (carry, history) = lax.while_loop(goes_on, lambda at: (at[0] + 1, body(*at)), (jnp.int32(0), start))
     return carry, *summarize_chunk(search, history, span[1], carry)
 
 
 def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first: Array) -> tuple[Carry, Array, Array]:
-    """`length` generations from number `first` on, a number known when the program is made."""
+    """Compute `length` generations from number `first` on; the length is static."""
     # drawn ahead, since in the loop it would be a kernel of its own
     generation_keys = jax.vmap(partial(_fold_all, keys))(first + jnp.arange(length, dtype=jnp.int32))
 
@@ -261,7 +320,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
     size = search.round
 
     def rounds(i: Any, carry_and_history: tuple[Carry, Array]) -> tuple[Carry, Array]:
-        """A round of generations; what follows it costs no question to the host, nor does the loop's end."""
+        """Compute a round of generations, after which the program may branch without asking the host."""
         carry_and_history = lax.fori_loop(
             0, size - 1, lambda j, carry_and_history: body(False, i * size + j, carry_and_history), carry_and_history
         )
@@ -276,7 +335,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
 
 
 def _fold_all(keys: Array, number: Any) -> Array:
-    """The keys (R, 2) of a generation."""
+    """Return the keys (R, 2) of a generation."""
     return jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
 
 
@@ -285,10 +344,10 @@ def _zero_history(search: Search, rows: int, keys: Array, carry: Carry) -> Array
 
 
 def _split_into_chunks(first: int, count: int, period: int, size: int, longest: int) -> list[tuple[int, int]]:
-    """Chunks (first number, length) of the lengths there are programs for.
+    """Split generations into chunks (first number, length) of the lengths that programs are compiled for.
 
-    Whole rounds of `size` generations go together, so that the program knows where they end. What begins within one
-    goes on to its end: generation by generation where an algorithm has a period, else by any of the lengths.
+    Whole rounds of `size` generations stay together, so that the program knows where they end. A chunk that begins
+    within a round ends with it: generation by generation where an algorithm has a period, else by any of the lengths.
     """
     chunks, start, end = [], first, first + count
     unit = max(1, period)
@@ -303,16 +362,14 @@ def _split_into_chunks(first: int, count: int, period: int, size: int, longest: 
 
 
 def _max_cpu_chunk(runs: int, population: int) -> int:
-    """The longest chunk on a CPU: history for so many generations is kept on the device, and failures are counted in
-    32 bits.
-    """
+    """Return the maximum length of a chunk on a CPU; its history is allocated, and failures are counted in 32 bits."""
     return min(max(64, min(1024, 2**13 // runs)), max(1, 2**31 // population))
 
 
 def _max_gpu_chunk(steps: int, genes: int) -> int:
-    """The most generations in a chunk on a GPU, from what one takes at least: launches, and numbers to move.
+    """Return the maximum length of a chunk on a GPU, from the least time of a generation: launches and memory traffic.
 
-    From sizes and never from a clock, so that a run is the same program every time.
+    It follows from sizes and never from a clock, so that a run is the same program every time.
     """
     seconds = 3e-6 * (10 + steps) + genes * 1e-11
     return max(1, min(LENGTHS[0], int(MAX_GPU_CHUNK_SECONDS / seconds)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 import jax
 
 from galapax.core.errors import InputError
-from galapax.execution.compiled import XlaEngine
-from galapax.execution.host_loop import Engine
+from galapax.execution.compiled import Backend, CompiledEngine, XlaBackend
 from galapax.execution.search import Search
 from galapax.execution.task import Task
 from galapax.numerics import devices
@@ -92,22 +92,20 @@ def _compile_fused_kernel(task: Task, engine: str, clock: CompileTimer) -> None:
 
 
 def _compile_kernel(search: Search, runs: int, engine: str, clock: CompileTimer) -> None:
-    from galapax.fused.engine import compile_kernel
+    from galapax.fused.backend import compile_kernel
 
     compile_kernel(search, runs, engine == "native", clock)
 
 
-def build_engine(task: Task, search: Search, clock: CompileTimer, width: int, runs: int) -> Engine:
-    """Build the engine for some runs of a task. search: of `runs` runs. A larger population may need another engine."""
+def build_engine(task: Task, search: Search, clock: CompileTimer, width: int, runs: int) -> CompiledEngine:
+    """Build the engine of some runs; a larger population may need another backend. search: of `runs` runs."""
+    threads = task.options.compute.threads or 1
+    backend: Backend = XlaBackend(search, clock, width, task.steps, threads)
     if task.engine in ("fused", "native"):
-        from galapax.fused.engine import FusedEngine
+        from galapax.fused.backend import KernelBackend
         from galapax.fused.graph import NotFusible
 
-        try:
+        with contextlib.suppress(NotFusible):
             _compile_kernel(search, runs, task.engine, clock)
-            return FusedEngine(
-                search, clock, width, task.steps, task.engine == "native", task.options.compute.threads or 1
-            )
-        except NotFusible:
-            pass
-    return XlaEngine(search, clock, width, task.steps, task.options.compute.threads or 1)
+            backend = KernelBackend(search, clock, width, task.steps, task.engine == "native", threads)
+    return CompiledEngine(backend, clock)

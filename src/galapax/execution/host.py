@@ -14,6 +14,7 @@ from jax import Array
 from galapax.core.algorithm import count_candidate_evaluations
 from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.interrupts import Interrupts
+from galapax.core.problem import EqTolerance
 from galapax.core.stop import RUNNING
 from galapax.execution import search as searching
 from galapax.execution.candidate_repair import count_failed_probes, probe_points, repair, sample_replacements
@@ -31,7 +32,7 @@ PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the
 class HostEngine:
     """An Engine for objectives that are called. How many numbers they give is known once they were."""
 
-    most = 1
+    max_generations = 1
 
     def __init__(
         self,
@@ -50,19 +51,23 @@ class HostEngine:
         self.interrupts.at_once = lambda: self.box.calling
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
         first = [self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial) for batch in batches]
-        self.box.check_workers(sum(len(batch.wanted) for batch in batches) * first[0].state.candidates.shape[1])
+        self.box.check_workers(sum(len(batch.active_rows) for batch in batches) * first[0].state.candidates.shape[1])
         if self.n_probes:
-            self._probe(np.array(first[0].state.candidates[batches[0].wanted[0]], np.float64)[: self.n_probes])
+            self._probe(np.array(first[0].state.candidates[batches[0].active_rows[0]], np.float64)[: self.n_probes])
         first, lost = self._repair(batches, first, np.int32(1))
         self._waiting = self._measure(batches, first, np.int32(1), lost)
         self.check(self.box.shape)
+        if self.box.shape.eq:
+            self.box.settle_eq_tolerance(
+                np.concatenate([raw["eq"].reshape(-1, self.box.shape.eq) for raw in self._waiting])
+            )
         for batch, measured, raw in zip(batches, first, self._waiting, strict=True):
             batch.search = replace(batch.search, shape=self.box.shape)
             carry = self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial)
             asked = self.clock.call(Search.ask, (), batch.search, carry, np.int32(1))
             if batch.search.resamples or batch.search.differences:
                 asked = _with_candidates(asked, measured.state.candidates)
-            batch.carry = self.clock.call(_start, (self.box.problem.eq_tolerance,), batch.search, asked, raw)
+            batch.carry = self.clock.call(_start, (self.box.eq_tolerance,), batch.search, asked, raw)
 
     def _probe(self, points: np.ndarray) -> None:
         """Call the first of the first run's candidates (k, d), until one has a value: where the functions turn out to
@@ -103,17 +108,17 @@ class HostEngine:
             asked = [self.clock.call(Search.ask, (), batch.search, batch.carry, number) for batch in batches]
             asked, lost = self._repair(batches, asked, number)
             raw_values = self._measure(batches, asked, number, lost)
-        summaries, tolerance = [], (self.box.problem.eq_tolerance,)
+        summaries, tolerance = [], (self.box.eq_tolerance,)
         for batch, batch_asked, raw in zip(batches, asked, raw_values, strict=True):
             arguments = (batch.search, batch.keys, batch_asked, number, raw)
             batch.carry, row, summary = self.clock.call(_tell, tolerance, *arguments)
-            batch.latest = [row]
+            batch.last_rows = [row]
             summaries.append([summary])
         return summaries
 
     def finish(self, batches: list[Slice]) -> list[Finished]:
         return [
-            self.clock.call(searching.finish, (batch.span,), batch.search, batch.carry, batch.relative)
+            self.clock.call(searching.finish, (batch.n_cells,), batch.search, batch.carry, batch.cell_ids)
             for batch in batches
         ]
 
@@ -124,7 +129,7 @@ class HostEngine:
         search, clock = batch.search, CompileTimer(waits=False)
         if not self.box.widths or search.resamples or search.differences:
             return
-        search, tolerance = replace(search, shape=self.box.shape), (self.box.problem.eq_tolerance,)
+        search, tolerance = replace(search, shape=self.box.shape), (self.box.eq_tolerance,)
         carry = clock.program(Search.begin, (), (search, batch.keys, batch.initial)).zeros_like_output()
         yield
         asked = clock.program(Search.ask, (), (search, carry, np.int32(1))).zeros_like_output()
@@ -134,7 +139,7 @@ class HostEngine:
         yield
         clock.program(_start, tolerance, (search, asked, raw))
         yield
-        clock.program(searching.finish, (batch.span,), (search, asked, batch.relative))
+        clock.program(searching.finish, (batch.n_cells,), (search, asked, batch.cell_ids))
 
     def _repair(self, batches: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
         """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
@@ -149,7 +154,7 @@ class HostEngine:
         chosen = [np.zeros(batch_points.shape[:2], bool) for batch_points in points]
         for batch, carry, rows in zip(batches, asked, chosen, strict=True):
             rows[_running_rows(batch, carry)] = True
-        out, failed_probes, tolerance = [], [], self.box.problem.eq_tolerance
+        out, failed_probes, tolerance = [], [], (self.box.eq_tolerance or 0.0)
         probe_values = self._evaluate_rows(batches, points, chosen, more=True)
         for batch, carry, raw, rows in zip(batches, asked, probe_values, chosen, strict=True):
             constraints = [raw[name] for name in ("ineq", "eq") if name in raw]
@@ -233,7 +238,7 @@ class HostEngine:
     def _find_failed(self, raw: dict[str, np.ndarray], chosen: np.ndarray) -> np.ndarray:
         """Which of the chosen candidates failed, (S, n)."""
         flat = {name: raw[name].reshape(-1, raw[name].shape[-1]).astype(self.box.dtype) for name in self.box.widths}
-        tolerance = self.box.problem.eq_tolerance
+        tolerance = self.box.eq_tolerance or 0.0
         judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
         return chosen & np.asarray(judged.failed).reshape(chosen.shape)
 
@@ -250,12 +255,12 @@ class HostEngine:
 
 def _running_rows(batch: Slice, asked: Carry) -> np.ndarray:
     """The places of the runs that are wanted and not finished."""
-    assert asked.frozen is not None
-    running = np.asarray(asked.frozen.marks)[:, REASON] == RUNNING
-    return batch.wanted[running[batch.wanted]]
+    assert asked.stop_state is not None
+    running = np.asarray(asked.stop_state.stop_columns)[:, REASON] == RUNNING
+    return batch.active_rows[running[batch.active_rows]]
 
 
-def _evaluation(eq_tolerance: float, raw: Any) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance, raw: Any) -> Evaluation:
     evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
     again, lost = raw.get("again"), raw.get("lost")
     failed = [each for each in (again, lost) if each is not None]  # whatever was tried again had failed
@@ -270,7 +275,7 @@ def _sample_replacements(count: int, search: Search, keys: Array, number: Array,
     return sample_replacements(count, search, jax.vmap(random.fold_in, in_axes=(0, None))(keys, number), attempt)
 
 
-def _repair_batch(eq_tolerance: float, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
+def _repair_batch(eq_tolerance: EqTolerance, search: Search, asked: Carry, number: Array, values: Array) -> Carry:
     return repair(search, asked, number, values, eq_tolerance)
 
 
@@ -278,12 +283,12 @@ def _count_failed_probes(count: int, search: Search, number: Array, failed: Arra
     return count_failed_probes(search, count, number, failed)
 
 
-def _start(eq_tolerance: float, search: Search, asked: Carry, raw: Any) -> Carry:
+def _start(eq_tolerance: EqTolerance, search: Search, asked: Carry, raw: Any) -> Carry:
     return search.start(asked, _evaluation(eq_tolerance, raw))
 
 
 def _tell(
-    eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
+    eq_tolerance: EqTolerance, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
 ) -> tuple[Carry, Array, Array]:
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, generation_keys, number, _evaluation(eq_tolerance, raw))
@@ -317,7 +322,7 @@ class AsyncHostEngine(HostEngine):
                     raw[name][0, row] = value
             in_flight = np.zeros(n, bool)
             in_flight[box.under_way] = True
-            tolerance = (box.problem.eq_tolerance,)
+            tolerance = (box.eq_tolerance,)
             dtype = asked.state.candidates.dtype
             typed_values = {name: values.astype(dtype) for name, values in raw.items()}
             arguments = (
@@ -341,7 +346,7 @@ class AsyncHostEngine(HostEngine):
         batch.carry, row, packed_summary = self.clock.call(
             _end_generation, (), batch.search, batch.keys, asked, number, n_failed_total
         )
-        batch.latest = [row]
+        batch.last_rows = [row]
         return [[packed_summary]]
 
 
@@ -355,11 +360,11 @@ def _placeholder_evaluation(asked: Carry, search: Search, failed: Array) -> Eval
 def _replace_free_candidates(asked: Carry, carry: Carry, in_flight: Array) -> Carry:
     """Return the carry after a step, with the candidates that workers have unchanged and the stop state of before."""
     candidates = jnp.where(in_flight[None, :, None], asked.state.candidates, carry.state.candidates)
-    return Carry(carry.state._replace(candidates=candidates), asked.frozen)
+    return Carry(carry.state._replace(candidates=candidates), asked.stop_state)
 
 
 def _tell_arrived(
-    eq_tolerance: float,
+    eq_tolerance: EqTolerance,
     search: Search,
     keys: Array,
     asked: Carry,
@@ -384,5 +389,7 @@ def _end_generation(
     """End a generation whose candidates were told: the carry, its history row and the packed summary."""
     generation_keys = jax.vmap(lambda key: random.fold_in(key, number))(keys)
     carry, row = search.tell(asked, generation_keys, number, _placeholder_evaluation(asked, search, failed))
-    carry = _replace_free_candidates(asked, carry, jnp.ones(failed.shape[1], bool))._replace(frozen=carry.frozen)
+    carry = _replace_free_candidates(asked, carry, jnp.ones(failed.shape[1], bool))._replace(
+        stop_state=carry.stop_state
+    )
     return carry, *summarize_chunk(search, row[None], np.int32(1), carry)

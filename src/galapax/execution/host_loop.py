@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -27,13 +27,13 @@ from galapax.execution.state import (
     CheckpointWriter,
     Chunk,
     DeviceChunk,
-    FinishedBatch,
     Outcome,
     Track,
     arrays_to_host,
     build_outcome,
     concatenate_chunks,
     keep_on_device,
+    merge_snapshots,
     to_host,
     truncate,
 )
@@ -42,82 +42,85 @@ from galapax.numerics.compile_cache import CompileTimer
 
 @dataclass
 class Slice:
-    """Some runs of an ensemble, computed together, and where they stand.
+    """Runs of a batch that one program computes, with their state.
 
-    Every slice of an ensemble has the same number of runs; the last is filled up with copies of its last run.
+    Every slice of an ensemble has the same number of rows; the last is filled up with copies of its last run.
     """
 
     search: Search
     keys: Any  # (S, 2)
     cells: np.ndarray  # (S,), which runs share their hyper-parameters
     initial: Any  # starting points (k, d), (S, k, d), or None
-    wanted: np.ndarray  # the places of the runs that are; the others fill the slice up
-    place: jax.Device | jax.sharding.Sharding | None = None  # the device, or devices, that compute it
+    active_rows: np.ndarray  # the rows to compute; the others fill the slice up
+    device: jax.Device | jax.sharding.Sharding | None = None  # or devices that share its populations
     carry: Carry | None = None
     track: Track = field(default_factory=lambda: Track.start(0))
     history: list[Chunk] = field(default_factory=list)  # rows (g, columns, S)
-    latest: list[Any] = field(default_factory=list)  # the last chunk's rows, in pieces, on the device
+    last_rows: list[Any] = field(default_factory=list)  # of history, the last chunk's, in pieces, on the device
 
     @property
     def columns(self) -> Columns:
         return self.search.columns
 
     @property
-    def span(self) -> int:
-        """How many cells its runs reach over."""
+    def n_cells(self) -> int:
+        """How many cells its runs belong to."""
         return int(self.cells[-1] - self.cells[0]) + 1
 
     @property
-    def relative(self) -> np.ndarray:
-        """The cells of its runs, from 0; -1 for those that are not wanted."""
+    def cell_ids(self) -> np.ndarray:
+        """The cells of its rows, from 0; -1 for rows that are not active."""
         cells = (self.cells - self.cells[0]).astype(np.int32)
-        if len(self.wanted) == len(cells):
+        if len(self.active_rows) == len(cells):
             return cells
         cell_ids = np.full(len(cells), -1, np.int32)
-        cell_ids[self.wanted] = cells[self.wanted]
+        cell_ids[self.active_rows] = cells[self.active_rows]
         return cell_ids
 
     @property
-    def known(self) -> Track:
-        """Of the runs that are wanted."""
-        return self.track if len(self.wanted) == len(self.cells) else self.track.rows(self.wanted)
+    def active_track(self) -> Track:
+        """The tracks of its active rows."""
+        return self.track if len(self.active_rows) == len(self.cells) else self.track.rows(self.active_rows)
 
 
 class Engine(Protocol):
     """Computes the generations of slices."""
 
     clock: CompileTimer  # how long it waited for the compiler
-    most: int  # generations of a chunk
+    max_generations: int  # of a chunk
 
     def begin(self, batches: list[Slice]) -> None:
-        """Set their carries before the first generation."""
+        """Initialise the carries of slices."""
 
     def memory(self) -> Any:
         """Return the engine's own state for a checkpoint, as plain data; None if it has none."""
 
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        """Set their carries from a checkpoint, see execution/state.py."""
+        """Restore the carries of slices from a checkpoint."""
 
     def pace(self, batches: list[Slice]) -> tuple[int, float]:
         """Return generations and seconds of the fastest chunk of the same program; (0, 0) if it has not run yet."""
 
     def plan(self, length: int, seconds: float) -> int:
-        """How many generations the next chunk has, from those of the last one and the seconds that it took."""
+        """Return how many generations the next chunk has, given the length and the seconds of the previous one."""
 
     def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
-        """Make `count` generations of each slice from number `first` on, and leave the rows of history (at least count,
-        columns, S) in its `latest`: packed tallies of each, in order, which nobody has waited for yet.
+        """Compute `count` generations of each slice from number `first` on.
+
+        Sets `last_rows`, the rows of history (at least count, columns, S), and returns packed chunk summaries of each
+        slice, in order, without waiting for the device.
         """
 
     def finish(self, batches: list[Slice]) -> list[Finished]:
-        """Return the results of their runs."""
+        """Return the results of the slices' runs."""
 
     def survivors(self, batch: Slice) -> Population:
-        """Of all its runs, (S, n, ...)."""
+        """Return the survivors of a slice's runs, (S, n, ...)."""
 
     def precompile(self, batch: Slice) -> Iterator[None]:
-        """Make programs that a slice which has not begun will need, one after the other, as far as that can be done;
-        nothing is computed. Ends where another thread is making them.
+        """Compile the programs that a slice will need, one at each step of the iterator; nothing is computed.
+
+        Ends where another thread is compiling them.
         """
 
 
@@ -127,13 +130,35 @@ class Viewer(Protocol):
     max_generations: int  # generations that the next chunk may have
 
     def on_chunk(self, made: int, before: Track, now: Track, glance: ChunkView, last: bool) -> None:
-        """After generation `made`. before, now: ahead of the chunk and after it. last: no chunk follows.
+        """Called after generation `made`. before, now: tracks before and after the chunk. last: no chunk follows.
 
-        What glance looks at is on the device, and the next chunk takes its memory.
+        The arrays of `glance` are on the device, and the next chunk overwrites them.
         """
 
     def wait_if_paused(self, interrupted: Callable[[], bool]) -> Stop | None:
-        """Return once the run may go on, or Ctrl-C came; an answer stops the run."""
+        """Return when the run may continue or Ctrl-C was pressed; a Stop ends the run."""
+
+
+def _identity(track: Track) -> Track:
+    return track
+
+
+@dataclass(frozen=True)
+class BatchView:
+    """How the rows of a batch are reported to the observers: as runs of the task.
+
+    offset: generations that these runs computed before the batch. to_runs: turns the tracks of its rows into those of
+    runs. finished: tracks of runs that are over and not among them. follows_runs: whether the live page, too, is shown
+    runs instead of rows.
+    """
+
+    offset: int = 0
+    to_runs: Callable[[Track], Track] = _identity
+    finished: tuple[Track, ...] = ()
+    follows_runs: bool = False
+
+
+Notify = Callable[[int, Track, Sequence[Track]], Stop | None]
 
 
 @dataclass
@@ -142,31 +167,31 @@ class Watch:
 
     interrupts: Interrupts
     deadline: float | None = None  # by time.perf_counter
-    starts: Callable[[int], None] = lambda first_run: None  # told when a batch begins, with its first run's number
-    notify: Callable[[int, Track], Stop | None] | None = None  # told (generation, track); an answer stops the run
-    callback: bool = False  # the user's function is told, too: the first time after one generation where one is timed
-    snapshots: tuple[int, ...] = ()  # generations after which whole populations are kept
-    taken: dict[int, list[Population]] = field(default_factory=dict)  # those kept, (R, n, ...), one per slice
+    on_batch_start: Callable[[int], None] = lambda first_run: None  # called with the number of the batch's first run
+    notify: Notify | None = None  # called with generation, tracks now, tracks of finished runs; may return why to stop
+    callback: bool = False  # there is a user's callback: the first chunk is one generation where chunks are timed
+    snapshots: tuple[int, ...] = ()  # generations of a run after which whole populations are kept, in order
     viewer: Viewer | None = None
-    asked: Stop | None = None  # what `notify` last answered, where that must be known afterwards
+    requested_stop: Stop | None = None  # what `notify` returned last
     journal: CheckpointWriter | None = None
     pending: Callable[[], BatchCheckpoint] = lambda: BatchCheckpoint(
         0, [], [], [], {}
-    )  # where the batch stood before the chunk that is under way
-    restored: bool = False  # some of it was read from a file: generations that took no time
-    held: float = 0.0  # seconds that the viewer held the run up; they do not count against the deadline
+    )  # the state of the batch before the chunk that is running
+    restored: bool = False  # some generations were read from a checkpoint and took no time
+    paused_seconds: float = 0.0  # by the viewer; they do not count against the deadline
 
     @property
-    def late(self) -> bool:
-        return self.deadline is not None and time.perf_counter() >= self.deadline + self.held
+    def is_past_deadline(self) -> bool:
+        return self.deadline is not None and time.perf_counter() >= self.deadline + self.paused_seconds
 
-    def look(self) -> bool:
-        """Between two evaluations of a black box: whether it is late; a generation may take hours, so what is known of
-        it is noted, too.
+    def poll(self) -> bool:
+        """Return whether the deadline has passed, between two evaluations of a black box.
+
+        A generation may take hours, so the evaluations so far are saved, too, when a checkpoint is due.
         """
         if self.journal is not None and self.journal.due(0):
             self.journal.save(self.pending())
-        return self.late
+        return self.is_past_deadline
 
 
 class ChunkHook(Protocol):
@@ -178,15 +203,15 @@ class ChunkHook(Protocol):
     lockstep: bool  # every process makes the same chunks
 
     def generations_until(self, generation: int) -> int:
-        """The most generations of the next chunk."""
+        """Return the maximum length of the next chunk, so that it ends where the action is due."""
 
     def is_due(self, generation: int) -> bool:
-        """Whether something is to be done after generation `made`."""
+        """Return whether the action is due after generation `made`."""
 
     def migrate(self, clock: CompileTimer, batches: list[Slice], generation: int) -> None:
-        """Do it."""
+        """Exchange individuals between the slices."""
 
-    def local_part(self, checkpoint: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
+    def local_part(self, checkpoint: Outcome | BatchCheckpoint | None) -> Outcome | BatchCheckpoint | None:
         """Return this process's share of a batch's checkpoint."""
 
     def all_gather(self, track: Track) -> Track:
@@ -203,30 +228,35 @@ def run_batch(
     limit: int,
     watch: Watch,
     keep_history: bool,
+    view: BatchView = BatchView(),
     between: ChunkHook | None = None,
 ) -> Outcome:
     """Run slices side by side until every run is finished or something asks to stop."""
+    watched_generations = tuple(g - view.offset for g in watch.snapshots if g > view.offset)
     checkpoint = watch.journal.begin_batch() if watch.journal is not None else None
     if between is not None:
         checkpoint = between.local_part(checkpoint)
     watch.restored = watch.restored or checkpoint is not None
-    if isinstance(checkpoint, FinishedBatch):
-        _check_not_extended(checkpoint.outcome.track, limit)
-        _merge_snapshots(watch.taken, checkpoint.taken)
-        return checkpoint.outcome
+    if isinstance(checkpoint, Outcome):
+        _check_not_extended(checkpoint.track, limit)
+        return checkpoint
     watch.pending = lambda: _checkpoint_now(engine, batches, 0, {})
     generation = _begin_or_restore(engine, batches, checkpoint, watch)
-    snapshots: dict[int, list[Population]] = {} if checkpoint is None else dict(checkpoint.taken)
-    track = Track.join([batch.known for batch in batches])
+    snapshots: dict[int, list[Population]] = {} if checkpoint is None else dict(checkpoint.snapshots)
+    track = Track.join([batch.active_track for batch in batches])
     track = track if between is None else between.all_gather(track)
     device_seconds, (length, seconds) = 0.0, (0, 0.0) if watch.callback else engine.pace(batches)
-    if generation >= limit or bool((track.reason != RUNNING).all()):  # it was over when it was kept
-        return _finish_batch(engine, batches, watch, snapshots, generation, None, device_seconds, None)
+    if generation >= limit or bool((track.reason != RUNNING).all()):  # the checkpoint was written at its end
+        unreached = [g for g in watched_generations if g > generation]
+        return _finish_batch(engine, batches, watch, snapshots, unreached, None, device_seconds, None)
     while True:
-        next_snapshot = bisect_right(watch.snapshots, generation)  # they are in order
-        snapshot_generation = watch.snapshots[next_snapshot] if next_snapshot < len(watch.snapshots) else limit
+        next_snapshot = bisect_right(watched_generations, generation)
+        has_snapshot = next_snapshot < len(watched_generations)
+        snapshot_generation = watched_generations[next_snapshot] if has_snapshot else limit
         max_length = limit if watch.viewer is None else watch.viewer.max_generations
-        planned_length = engine.most if between is not None and between.lockstep else engine.plan(length, seconds)
+        planned_length = (
+            engine.max_generations if between is not None and between.lockstep else engine.plan(length, seconds)
+        )
         length = min(planned_length, limit - generation, snapshot_generation - generation, max_length)
         before_chunk = [] if watch.journal is None else [StateBeforeChunk.of(batch) for batch in batches]
         watch.pending = partial(_checkpoint_before_chunk, engine, batches, generation, before_chunk, dict(snapshots))
@@ -235,24 +265,24 @@ def run_batch(
             if between.is_due(generation):
                 between.migrate(engine.clock, batches, generation)
         start = time.perf_counter()
-        running = [batch for batch in batches if (batch.known.reason == RUNNING).any()]
+        running = [batch for batch in batches if (batch.active_track.reason == RUNNING).any()]
         compile_seconds_before = engine.clock.compile_seconds
         finished = _advance(
             engine, batches, running, generation + 1, length, keep_history, generation + length >= limit
         )
-        before, track = track, Track.join([batch.known for batch in batches])
+        before, track = track, Track.join([batch.active_track for batch in batches])
         if between is not None:
             track = between.all_gather(track)
         seconds = time.perf_counter() - start - (engine.clock.compile_seconds - compile_seconds_before)
         device_seconds += seconds
         generation += length
         is_over = generation >= limit or bool((track.reason != RUNNING).all())
-        stop = _notify_observers(watch, generation, before, track, batches, is_over)
+        stop = _notify_observers(watch, view, generation, before, track, batches, is_over)
         if between is not None:
             stop = between.agree_on_stop(stop)
         is_last = is_over or stop is not None
-        is_snapshot = generation == snapshot_generation and next_snapshot < len(watch.snapshots)
-        _take_snapshots(engine, batches, snapshots, {generation} if is_snapshot else set())
+        if has_snapshot and generation == snapshot_generation:
+            _take_snapshots(engine, batches, snapshots, [generation])
         if watch.journal is not None and (is_last or watch.journal.due(generation)):
             # by Ctrl-C or the deadline, within the generation
             was_cut_short = any(batch.track.skipped.any() for batch in batches)
@@ -260,11 +290,12 @@ def run_batch(
                 watch.pending() if was_cut_short else _checkpoint_now(engine, batches, generation, snapshots)
             )
         if is_last:
-            return _finish_batch(engine, batches, watch, snapshots, generation, stop, device_seconds, finished)
+            unreached = [g for g in watched_generations if g > generation]
+            return _finish_batch(engine, batches, watch, snapshots, unreached, stop, device_seconds, finished)
 
 
 def _check_not_extended(track: Track, limit: int) -> None:
-    """Refuse more generations for a batch that is over: its populations are gone, and others would get them alone."""
+    """Refuse more generations for a finished batch, whose populations are gone: only other batches would get them."""
     open_ended = track.generations[track.reason == RUNNING]
     if len(open_ended) and int(open_ended.max()) < limit:
         raise InputError(
@@ -276,7 +307,7 @@ def _check_not_extended(track: Track, limit: int) -> None:
 
 def _begin_or_restore(engine: Engine, batches: list[Slice], checkpoint: BatchCheckpoint | None, watch: Watch) -> int:
     """Begin a batch or restore it from its checkpoint; return how many generations it has made."""
-    if checkpoint is None or not checkpoint.made:
+    if checkpoint is None or not checkpoint.generation:
         for batch in batches:
             batch.track = Track.start(len(batch.cells))
         try:
@@ -289,11 +320,11 @@ def _begin_or_restore(engine: Engine, batches: list[Slice], checkpoint: BatchChe
     engine.restore(batches, checkpoint.carries)
     for batch, track, rows in zip(batches, checkpoint.tracks, checkpoint.history, strict=True):
         batch.track, batch.history = track, [] if rows is None else [rows]
-    return checkpoint.made
+    return checkpoint.generation
 
 
 class StateBeforeChunk(NamedTuple):
-    """A slice before a chunk. The engine may take the memory of the carry, except where it only calls functions."""
+    """A slice before a chunk. Compiled engines overwrite its carry; the host engine does not."""
 
     carry: Any
     track: Track
@@ -338,7 +369,7 @@ def _checkpoint_now(
 
 def _batch_sizes(batches: list[Slice]) -> tuple[int, int]:
     """Return the runs of all slices together, and the width of one."""
-    return sum(len(batch.wanted) for batch in batches), len(batches[0].cells)
+    return sum(len(batch.active_rows) for batch in batches), len(batches[0].cells)
 
 
 def _finish_batch(
@@ -346,27 +377,25 @@ def _finish_batch(
     batches: list[Slice],
     watch: Watch,
     snapshots: dict[int, list[Population]],
-    generation: int,
+    unreached: list[int],
     stop: Stop | None,
     device_seconds: float,
     finished: list[Finished] | None,
 ) -> Outcome:
-    """The outcome of a batch that is over. left: of its runs, if that has come with the last chunk."""
-    # a batch that ends before a snapshot shows its last survivors there, beside others that go on
-    _take_snapshots(engine, batches, snapshots, {g for g in watch.snapshots if g > generation})
+    """Build the outcome of a batch that is over.
+
+    unreached: generations of snapshots after its last one. finished: the results of its runs, if they came with the
+    last chunk.
+    """
+    _take_snapshots(engine, batches, snapshots, unreached)  # its last survivors, beside those of other batches
     finished = jax.device_get(engine.finish(batches)) if finished is None else finished
     outcomes = [build_outcome(batch, batch_finished) for batch, batch_finished in zip(batches, finished, strict=True)]
-    _merge_snapshots(watch.taken, snapshots)
     total = Outcome.join(outcomes, stopped=stop, device_seconds=device_seconds)
+    total = replace(total, snapshots=merge_snapshots([snapshots]))
     if watch.journal is not None and stop is None:
         total = replace(total, history=to_host(total.history))
-        watch.journal.finish_batch(FinishedBatch(total, snapshots))
+        watch.journal.finish_batch(total)
     return total
-
-
-def _merge_snapshots(snapshots: dict[int, list[Population]], more: dict[int, list[Population]]) -> None:
-    for g, populations in more.items():
-        snapshots.setdefault(g, []).extend(populations)
 
 
 def _advance(
@@ -378,11 +407,12 @@ def _advance(
     keep_history: bool,
     is_last: bool,
 ) -> list[Finished] | None:
-    """A chunk of every slice that goes on; all that the host needs of it comes in one transfer. keep: the history.
-    last: no generation may follow, so that what is left of the runs comes with it.
+    """Compute a chunk of every running slice, and fetch what the host needs of it in one transfer.
+
+    is_last: no generation can follow, so that the results of the runs are fetched with it.
     """
     summaries: Any = engine.advance(running, first, count)
-    last_rows = [batch.latest for batch in running]
+    last_rows = [batch.last_rows for batch in running]
     fetch_history = keep_history and not keep_on_device(last_rows, [batch.history for batch in batches])
     finished = engine.finish(batches) if is_last else None
     summaries, rows, finished = jax.device_get(
@@ -398,45 +428,50 @@ def _advance(
         for batch, end in zip(running, ends, strict=True):
             batch.track = track.rows(slice(end - len(batch.cells), end))
     for i, batch in enumerate(running if keep_history else []):
-        batch.history.append(truncate(rows[i], count) if fetch_history else DeviceChunk(batch.latest, count))
+        batch.history.append(truncate(rows[i], count) if fetch_history else DeviceChunk(batch.last_rows, count))
     return finished
 
 
 def _notify_observers(
-    watch: Watch, generation: int, before: Track, now: Track, batches: list[Slice], is_over: bool
+    watch: Watch, view: BatchView, generation: int, before: Track, now: Track, batches: list[Slice], is_over: bool
 ) -> Stop | None:
     """Call the observers after a chunk; return why to stop, if so."""
     generation = min(generation, int(now.generations.max()))  # all runs may have ended within the chunk
     stop = Stop.INTERRUPT if watch.interrupts.seen else None
-    requested_stop = watch.notify(generation, now) if watch.notify is not None and stop is None else None
+    watch.requested_stop = None
+    if watch.notify is not None and stop is None:
+        watch.requested_stop = watch.notify(view.offset + generation, view.to_runs(now), view.finished)
     if stop is None and (not is_over or _is_cut(now)):
-        stop = requested_stop or (Stop.TIME if watch.late else None)
+        stop = watch.requested_stop or (Stop.TIME if watch.is_past_deadline else None)
     if watch.viewer is None:
         return stop
     chunk_view = ChunkView(batches)
+    if view.follows_runs:
+        generation, before, now = view.offset + generation, view.to_runs(before), view.to_runs(now)
     watch.viewer.on_chunk(generation, before, now, chunk_view, stop is not None or is_over)
     if stop is None and not is_over:
         start = time.perf_counter()
         stop = watch.viewer.wait_if_paused(lambda: watch.interrupts.seen)
         stop = stop or (Stop.INTERRUPT if watch.interrupts.seen else None)
-        watch.held += time.perf_counter() - start
+        watch.paused_seconds += time.perf_counter() - start
         if stop is not None:
             watch.viewer.on_chunk(generation, before, now, chunk_view, True)
     return stop
 
 
 def _is_cut(track: Track) -> bool:
-    """Whether a run has spent its budget on paper only, as some points of its last generation were not evaluated."""
+    """Return whether some points of a run's last generation were counted but not evaluated."""
     spent = (track.reason == RUNNING) | (track.reason == STOP_CODES[Stop.BUDGET])
     return bool((spent & (track.skipped > 0)).any())
 
 
 def _take_snapshots(
-    engine: Engine, batches: list[Slice], snapshots: dict[int, list[Population]], due: set[int]
+    engine: Engine, batches: list[Slice], snapshots: dict[int, list[Population]], generations: list[int]
 ) -> None:
-    if not due:
+    """Add the present survivors to the snapshots of these generations."""
+    if not generations:
         return
     for batch in batches:
-        survivors = jax.tree.map(lambda a: np.asarray(a)[batch.wanted], engine.survivors(batch))  # noqa: B023 (used at once)
-        for g in due:
-            snapshots.setdefault(g, []).append(survivors)
+        survivors = jax.tree.map(lambda a: np.asarray(a)[batch.active_rows], engine.survivors(batch))  # noqa: B023 (used at once)
+        for generation in generations:
+            snapshots.setdefault(generation, []).append(survivors)

@@ -47,7 +47,7 @@ class ChunkView:
 
     def __init__(self, batches: list[Slice]) -> None:
         self._batches = batches
-        self._ends = np.cumsum([len(batch.wanted) for batch in batches])
+        self._ends = np.cumsum([len(batch.active_rows) for batch in batches])
 
     @property
     def shape(self) -> Shape:
@@ -84,7 +84,7 @@ class ChunkView:
         """The slice that has this run of the batch, and its place there."""
         i = int(np.searchsorted(self._ends, run, side="right"))
         batch = self._batches[i]
-        return batch, int(batch.wanted[run - int(self._ends[i - 1] if i else 0)])
+        return batch, int(batch.active_rows[run - int(self._ends[i - 1] if i else 0)])
 
     def _best_by_row(self, batch: Slice, chosen: np.ndarray, generations: np.ndarray, before: Track) -> np.ndarray:
         """The best value of each run in these rows, (ROWS, R); a finished run's last one is repeated."""
@@ -93,16 +93,16 @@ class ChunkView:
             best = np.where(violation > 0, np.inf, best)
             return np.broadcast_to(best, (len(chosen), len(best)))
         generations_of_row = np.zeros(len(batch.cells), np.int32)
-        generations_of_row[batch.wanted] = generations
+        generations_of_row[batch.active_rows] = generations
         rows_and_violation = jax.device_get(_best(batch.columns, _last_rows(batch), chosen, generations_of_row))
-        rows, broken = (a[:, batch.wanted] for a in rows_and_violation)
+        rows, broken = (a[:, batch.active_rows] for a in rows_and_violation)
         rows, broken = np.where(generations > 0, rows, best), np.where(generations > 0, broken, violation)
         return np.where(broken > 0, np.inf, rows)
 
 
 def _last_rows(batch: Slice) -> Any:
     """The rows of the last chunk, (rows, columns, S)."""
-    return batch.latest[0] if len(batch.latest) == 1 else jnp.concatenate(batch.latest)
+    return batch.last_rows[0] if len(batch.last_rows) == 1 else jnp.concatenate(batch.last_rows)
 
 
 @jax.jit

@@ -101,7 +101,7 @@ def _state_size(task: Task) -> int:
     """Return the bytes of a run's state, cached, since tracing it takes longer than a short run."""
     key = (jax.tree.structure(task.bound[0]), task.problem.dim, task.dtype, task.shape)
     if key not in _sizes:
-        search = replace(task.of_cell(0).search(), freeze=True)
+        search = replace(task.of_cell(0).search(), per_run_stopping=True)
         state = jax.eval_shape(search.begin, jax.ShapeDtypeStruct((1, 2), np.uint32))
         _sizes[key] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     return _sizes[key]

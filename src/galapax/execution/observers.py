@@ -18,7 +18,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import ProblemDescription
 from galapax.execution.host_loop import Viewer
-from galapax.execution.state import BatchCheckpoint, CheckpointWriter, FinishedBatch, Outcome
+from galapax.execution.state import BatchCheckpoint, CheckpointWriter, Outcome
 from galapax.execution.task import Task
 from galapax.numerics import processes
 
@@ -337,7 +337,7 @@ class MultiprocessCheckpoint:
     def close(self) -> None:
         self.inner.close()
 
-    def begin_batch(self) -> FinishedBatch | BatchCheckpoint | None:
+    def begin_batch(self) -> Outcome | BatchCheckpoint | None:
         return self.inner.begin_batch()
 
     def sizes(self) -> tuple[int, int] | None:
@@ -354,13 +354,13 @@ class MultiprocessCheckpoint:
         carries, tracks, history = (
             [item for each in gathered for item in getattr(each, name)] for name in ("carries", "tracks", "history")
         )
-        snapshots, runs = _merge_snapshots([each.taken for each in gathered]), sum(each.runs for each in gathered)
-        self.inner.save(standing._replace(carries=carries, tracks=tracks, history=history, taken=snapshots, runs=runs))
+        snapshots, runs = _merge_snapshots([each.snapshots for each in gathered]), sum(each.runs for each in gathered)
+        self.inner.save(
+            standing._replace(carries=carries, tracks=tracks, history=history, snapshots=snapshots, runs=runs)
+        )
 
-    def finish_batch(self, done: FinishedBatch) -> None:
-        gathered: list[FinishedBatch] = processes.all_gather_object(done)
-        snapshots = _merge_snapshots([each.taken for each in gathered])
-        self.inner.finish_batch(FinishedBatch(Outcome.join([each.outcome for each in gathered]), snapshots))
+    def finish_batch(self, outcome: Outcome) -> None:
+        self.inner.finish_batch(Outcome.join(processes.all_gather_object(outcome)))
 
 
 def _merge_snapshots(snapshots: list[dict[int, list[Population]]]) -> dict[int, list[Population]]:

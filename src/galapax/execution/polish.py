@@ -74,7 +74,10 @@ def run_polish(
             warnings.warn("Not enough memory to refine the best points by their gradients.", stacklevel=2)
             break
         new = jax.tree.map(lambda a: np.asarray(a)[: len(batch)], refined)  # noqa: B023 (used at once)
-        better = (new.violation < violation[batch]) | ((new.violation == violation[batch]) & (new.value < best[batch]))
+        is_preferred = new.value < best[batch]
+        if _projects_equalities(task):  # onto h = 0, which `refine` prefers to a point at the edge of the tolerance
+            is_preferred |= (new.x != x[batch].astype(new.x.dtype)).any(axis=1)
+        better = (new.violation < violation[batch]) | ((new.violation == violation[batch]) & is_preferred)
         runs_out.x[batch] = np.where(better[:, None], new.x, x[batch])
         runs_out.best[batch] = np.where(better, new.value, best[batch])
         runs_out.violation[batch] = np.where(better, new.violation, violation[batch])
@@ -141,8 +144,14 @@ def polish_budget(task: Task, evaluations: np.ndarray, reason: np.ndarray) -> np
     max_evaluations = task.budget.evaluations
     least = max(MIN_EVALUATIONS, EVALUATIONS_PER_VARIABLE * task.problem.dim)
     remaining = np.maximum(evaluations, least) if max_evaluations is None else max_evaluations - evaluations
-    finished_codes = _CONVERGED if task.options.polish == "auto" else _CONVERGED[:1]
+    is_done_when_converged = task.options.polish == "auto" and not _projects_equalities(task)
+    finished_codes = _CONVERGED if is_done_when_converged else _CONVERGED[:1]
     return np.where(np.isin(reason, finished_codes), 0, remaining)
+
+
+def _projects_equalities(task: Task) -> bool:
+    """Return whether the polish moves points onto the equalities, whose tolerance is the default."""
+    return isinstance(task.objective, Formulas) and task.objective.aims_at_zero and task.shape.eq > 0
 
 
 def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Outcome:

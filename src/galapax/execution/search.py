@@ -1,4 +1,8 @@
-"""One population evaluated by several devices, an equal part each; all of them know the outcome."""
+"""One generation of R runs as pure functions: ask for candidates, evaluate them, tell their values.
+
+`Search` knows no clock, no file and no print. Compiled engines call `generation` in a loop; the host engine and the
+Optimizer call `ask` and `tell` around evaluations of their own.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +35,13 @@ from galapax.operators.selection import best_index
 
 
 class CandidatesOnly(NamedTuple):
-    """Candidates without the rest of a state, which formulas do not read."""
+    """Candidates without the rest of a state, which traced functions do not read."""
 
     candidates: Array
 
 
 def evaluate_sharded(objective: Traced, consts: Any, candidates: Array, count: int) -> Evaluation:
-    """What the objective says of candidates (R, n, d), by so many devices."""
+    """Evaluate candidates (R, n, d), an equal part on each of `count` devices; all of them get the result."""
     mesh, n = devices.make_mesh(count), candidates.shape[1]
     padding = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
 
@@ -53,7 +57,7 @@ def evaluate_sharded(objective: Traced, consts: Any, candidates: Array, count: i
     return jax.tree.map(lambda a: a[:, :n], replicated)
 
 
-BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, STEP_ACCEPTED = range(6)  # the columns of `marks`
+BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, STEP_ACCEPTED = range(6)  # of `StopState.stop_columns`
 
 
 class Traced(Protocol):
@@ -61,20 +65,20 @@ class Traced(Protocol):
 
     @property
     def text(self) -> str:
-        """Tells it apart from others."""
+        """The program as text: equal texts are the same program."""
 
     def evaluate(self, consts: Any, state: Any) -> Evaluation:
-        """What it says of `state.candidates` (R, n, d), all parts with the runs in front."""
+        """Evaluate `state.candidates` (R, n, d); every array of the evaluation has the runs as its first axis."""
 
     def repair(self, consts: Any, x: Array, bounds: Bounds) -> Array:
-        """x (d,) moved towards the constraints that it violates."""
+        """Return x (d,) moved towards the constraints that it violates."""
 
 
-class Frozen(NamedTuple):
-    """What it takes to stop each run of a batch at its own generation."""
+class StopState(NamedTuple):
+    """What is needed to stop each run of a batch at its own generation."""
 
-    state: Any  # as it was before the last step; None once that is settled, or where nobody goes on after a finish
-    marks: Array  # (R, 6): see the columns above. One array, since every small one is a kernel of its own on a GPU
+    state: Any  # before the last step; None once it is known which state holds, or where no run continues after another
+    stop_columns: Array  # (R, 6), see above. One array, since every small one is a kernel of its own on a GPU
 
 
 class Carry(NamedTuple):
@@ -87,16 +91,16 @@ class Carry(NamedTuple):
     """
 
     state: Any
-    frozen: Frozen | None
+    stop_state: StopState | None
 
 
 class Finished(NamedTuple):
-    """What is left of a batch of R runs."""
+    """The results of a batch of R runs."""
 
     x: Array  # (R, d), the best of each
     survivors: Population  # of the best run of each cell, (cells, n, ...); with several objectives of every run
     found: Population | None  # with several objectives: the individuals among whom each run's front is, (R, k, ...)
-    belongs: Array | None  # and whether they are on it, (R, k)
+    belongs: Array | None  # whether each of them is on the front, (R, k)
     opponents: Array | None  # (R, ...), what they were judged by besides the problem
 
 
@@ -106,17 +110,17 @@ class Search:
     """R runs of an algorithm on a problem.
 
     algorithm: hyper-parameters that differ between the runs are (R,), all others single numbers.
-    objective, consts: of a traced problem; None where somebody else evaluates.
-    repairs: so many candidates a generation are moved onto the constraints, by the objective's `repair`.
+    objective, consts: of a traced problem; None where the caller evaluates.
+    repairs: number of candidates per generation that are repaired before evaluation, by the objective's `repair`.
     differences: whether they are repaired by finite differences instead, which the engine evaluates, see
         repair_by_differences.py.
-    freeze: whether runs can finish before others.
-    leaves: whether the engine's loop ends with the last run that goes on; a run by itself then needs no copy of its
+    per_run_stopping: whether runs can finish before others.
+    stop_when_all_done: whether the engine's loop ends with the last running run; a single run then needs no copy of its
         state from before.
-    with_x: whether the best x of each generation is recorded.
-    resamples: so many fresh points may take the place of a candidate that failed.
-    only_codes: whether all variables are codes of integers or choices.
-    spread: devices that share the evaluation of a generation; 0 where one makes all of it.
+    record_best_x: whether the best x of each generation is recorded.
+    resamples: number of fresh points that may replace a candidate that failed.
+    all_discrete: whether all variables are codes of integers or choices.
+    n_devices: devices that share the evaluation of a generation; 0 where one evaluates all of it.
     """
 
     algorithm: Algorithm
@@ -127,22 +131,22 @@ class Search:
     objective: Traced | None = static(None)  # noqa: RUF009
     repairs: int = static(0)
     differences: bool = static(False)
-    freeze: bool = static(True)
-    leaves: bool = static(False)
-    with_x: bool = static(False)
+    per_run_stopping: bool = static(True)
+    stop_when_all_done: bool = static(False)
+    record_best_x: bool = static(False)
     resamples: int = static(0)
-    only_codes: bool = static(False)
-    spread: int = static(0)
+    all_discrete: bool = static(False)
+    n_devices: int = static(0)
 
     @property
     def columns(self) -> Columns:
-        """Of the rows of history."""
-        return Columns(self.shape, self.rules.reference is not None, self.bounds.dim if self.with_x else 0)
+        """The columns of the history."""
+        return Columns(self.shape, self.rules.reference is not None, self.bounds.dim if self.record_best_x else 0)
 
     def begin(self, keys: Array, initial: Array | None = None) -> Carry:
-        """Before the first generation, for the runs with these keys (R, 2).
+        """Return the carry before the first generation of the runs with these keys (R, 2).
 
-        initial: points (k, d) that take the place of the first candidates in every run, or (R, k, d), each run's own.
+        initial: points (k, d) that replace the first candidates of every run, or (R, k, d), those of each run.
         """
 
         def init(algorithm: Algorithm, key: Array, points: Array | None) -> Any:
@@ -160,17 +164,17 @@ class Search:
         state = batched(self.algorithm, keys, initial)
         if self._snaps:
             state = state._replace(candidates=round_codes(state.candidates, self.bounds))
-        if not self.freeze:
+        if not self.per_run_stopping:
             return Carry(state, None)
         first = jnp.array([jnp.inf, jnp.inf, 0, RUNNING, 0, 1], state.candidates.dtype)
         before = jax.tree.map(jnp.copy, state) if self._keeps(keys) else None
-        return Carry(state, Frozen(before, jnp.tile(first, (keys.shape[0], 1))))
+        return Carry(state, StopState(before, jnp.tile(first, (keys.shape[0], 1))))
 
     def init_and_start(self, keys: Array, initial: Array | None = None) -> Carry:
-        """`begin` for a traced objective, and what the algorithm takes from its first evaluation, if it does.
+        """`begin` for a traced objective, followed by the algorithm's `start` with its first evaluation, if it has one.
 
-        That is done here, once, and not in the loop, where it would be kernels of every generation. The first
-        generation evaluates its candidates again.
+        That is done here, once: in the loop it would be kernels of every generation. The first generation evaluates
+        its candidates again.
         """
         carry = self.begin(keys, initial)
         if type(self.algorithm).start is Algorithm.start:
@@ -178,26 +182,26 @@ class Search:
         asked = self.ask(carry, 1)
         started = self.start(asked, self.evaluate(asked))
         state = started.state._replace(candidates=carry.state.candidates)  # not repaired yet
-        if carry.frozen is None or carry.frozen.state is None:
+        if carry.stop_state is None or carry.stop_state.state is None:
             return carry._replace(state=state)
-        return Carry(state, carry.frozen._replace(state=jax.tree.map(jnp.copy, state)))
+        return Carry(state, carry.stop_state._replace(state=jax.tree.map(jnp.copy, state)))
 
     def ask(self, carry: Carry, number: Any) -> Carry:
-        """The carry with `state.candidates` (R, n, d) as they are to be evaluated for generation `number` (from 1)."""
+        """Return the carry whose `state.candidates` (R, n, d) are to be evaluated in generation `number`, from 1."""
         state = active_state(carry)
         if self.repairs and not self.differences:
             state = state._replace(candidates=self._repair(state.candidates, number))
-        return Carry(state, None if carry.frozen is None else Frozen(None, carry.frozen.marks))
+        return Carry(state, None if carry.stop_state is None else StopState(None, carry.stop_state.stop_columns))
 
     def evaluate(self, asked: Carry) -> Evaluation:
-        """What a traced objective says of the candidates asked for."""
+        """Evaluate the candidates of a traced objective."""
         assert self.objective is not None
-        if self.spread:
-            return evaluate_sharded(self.objective, self.consts, asked.state.candidates, self.spread)
+        if self.n_devices:
+            return evaluate_sharded(self.objective, self.consts, asked.state.candidates, self.n_devices)
         return self.objective.evaluate(self.consts, asked.state)
 
     def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
-        """Once, with the evaluation of the first candidates, before they are told."""
+        """Call the algorithm's `start` with the evaluation of the first candidates, before `tell`."""
 
         def one(algorithm: Algorithm, state: Any, evaluation: Evaluation) -> Any:
             return algorithm.start(state, evaluation, self.shape)
@@ -209,13 +213,13 @@ class Search:
     def tell(
         self, asked: Carry, keys: Array, number: Any, evaluation: Evaluation, ends: bool | None = None
     ) -> tuple[Carry, Array]:
-        """Generation `number` of every run with what came of `ask`: the new carry, and a packed Record (columns, R).
+        """Complete generation `number` of every run: return the new carry and a packed Record (columns, R).
 
         keys: (R, 2), of the runs for this generation. ends: whether it is the last of a round (see `round`), if that is
-        known when the program is made.
+        known when the program is compiled.
         """
         axes = run_axes(asked.state)
-        marks = None if asked.frozen is None else asked.frozen.marks
+        stop_columns = None if asked.stop_state is None else asked.stop_state.stop_columns
         evaluation = self.masked(asked, number, evaluation)
 
         def one(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
@@ -225,35 +229,45 @@ class Search:
         state = self._apply_cycle(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
         if self._snaps:
             state = state._replace(candidates=self._on_grid(keys, state))
-        rests = None if marks is None else self._rests(state, number, ends)
+        termination = None if stop_columns is None else self._termination_at_round_end(state, number, ends)
         extra = self.repairs * (1 + self.bounds.dim)  # a repair takes the values and the partial derivatives at a point
 
         def describe(
-            algorithm: Algorithm, before: Any, state: Any, evaluation: Evaluation, marks: Any, rests: Any, budget: Any
+            algorithm: Algorithm,
+            before: Any,
+            state: Any,
+            evaluation: Evaluation,
+            stop_columns: Any,
+            termination: Any,
+            budget: Any,
         ) -> Any:
             n_evaluations = count_evaluations(algorithm, before, number) + extra
             if evaluation.again is not None:
                 n_evaluations = n_evaluations + jnp.sum(evaluation.again)
             record = self._summarize(state.parents, select_solutions(algorithm, state), evaluation, n_evaluations)
-            if marks is None:
+            if stop_columns is None:
                 return None, record.pack(state.candidates.dtype)
             following = count_evaluations(algorithm, state, number + 1) + extra
-            marks = self._update_marks(
-                marks, record, rests, None if budget is None else following > budget - record.evaluations
+            stop_columns = self._update_stop_columns(
+                stop_columns, record, termination, None if budget is None else following > budget - record.evaluations
             )
-            return marks, record._replace(active=marks[STEP_ACCEPTED]).pack(state.candidates.dtype)
+            return stop_columns, record._replace(active=stop_columns[STEP_ACCEPTED]).pack(state.candidates.dtype)
 
-        marked = None if marks is None else 0
-        budget = None if marks is None or self.rules.evaluations is None else self.rules.evaluations - marks[:, SPENT]
-        in_axes = (self.setting_axes, axes, axes, 0, marked, marked, 0)
-        marks, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
-            self.algorithm, asked.state, state, evaluation, marks, rests, budget
+        column_axis = None if stop_columns is None else 0
+        budget = (
+            None
+            if stop_columns is None or self.rules.evaluations is None
+            else self.rules.evaluations - stop_columns[:, SPENT]
+        )
+        in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0)
+        stop_columns, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
+            self.algorithm, asked.state, state, evaluation, stop_columns, termination, budget
         )
         before = asked.state if self._keeps(keys) else None
-        return Carry(state, None if marks is None else Frozen(before, marks)), row
+        return Carry(state, None if stop_columns is None else StopState(before, stop_columns)), row
 
     def generation(self, carry: Carry, keys: Array, number: Any, ends: bool | None = None) -> tuple[Carry, Array]:
-        """Ask, evaluate and tell at once, for a traced objective. keys: of the generation."""
+        """Ask, evaluate and tell, for a traced objective. keys: (R, 2), of the generation."""
         asked, lost = self.ask(carry, number), None
         if self.differences:
             asked, lost = repair_traced(self, asked, number)
@@ -265,7 +279,7 @@ class Search:
         return self.tell(asked, keys, number, evaluation, ends)
 
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
-        """What is left of the runs, which belong to cells (R,), numbers from 0 to count - 1; -1 for none."""
+        """Return the results of the runs. cells: (R,), the cell of each run, from 0 to count - 1; -1 for none."""
         state = active_state(carry)
         solutions = select_solutions(self.algorithm, state)
         rows = jax.vmap(best_index)(solutions)
@@ -286,19 +300,19 @@ class Search:
 
     @property
     def setting_axes(self) -> Any:
-        """Which hyper-parameters differ from run to run."""
+        """The vmap axes of the hyper-parameters: 0 for those that differ from run to run."""
         return jax.tree.map(
             lambda leaf: 0 if not is_shared(leaf) and leaf.ndim else None, self.algorithm, is_leaf=is_shared
         )
 
     @property
     def _snaps(self) -> bool:
-        """Whether candidates are put onto a grid."""
+        """Whether candidates are rounded to the grid of discrete variables."""
         return self.bounds.grid is not None and self.algorithm.traits.rounds_discrete
 
     def _on_grid(self, keys: Array, state: Any) -> Array:
         def one(key: Array, x: Array, parent: Array) -> Array:
-            return snap_to_grid(random.fold_in(key, random.Stream.GRID), x, parent, self.bounds, self.only_codes)
+            return snap_to_grid(random.fold_in(key, random.Stream.GRID), x, parent, self.bounds, self.all_discrete)
 
         return jax.vmap(one)(keys, state.candidates, state.parents.x)
 
@@ -313,7 +327,7 @@ class Search:
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
     def counts(self, asked: Carry, number: Any) -> Array:
-        """How many of the candidates of each run are to be evaluated, (R,): the first ones."""
+        """Return how many candidates of each run are to be evaluated, (R,): the first ones."""
 
         def one(algorithm: Algorithm, state: Any) -> Array:
             return jnp.asarray(count_evaluations(algorithm, state, number), jnp.int32)
@@ -322,14 +336,14 @@ class Search:
         return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
 
     def spare(self, asked: Carry, number: Any) -> Array | None:
-        """How many evaluations each run has left besides those of generation `number`, (R,); None without a limit."""
-        if asked.frozen is None or self.rules.evaluations is None:
+        """Return the evaluations left to each run after generation `number`, (R,); None without a limit."""
+        if asked.stop_state is None or self.rules.evaluations is None:
             return None
         cost = self.counts(asked, number) + self.repairs * (1 + self.bounds.dim)
-        return self.rules.evaluations - asked.frozen.marks[:, SPENT] - cost
+        return self.rules.evaluations - asked.stop_state.stop_columns[:, SPENT] - cost
 
     def masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
-        """Candidates that are not to be evaluated lose to any other, whatever somebody said of them."""
+        """Set the values of inactive candidates to +inf."""
         if self.algorithm.traits.fixed_evaluations:
             return evaluation
         rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
@@ -342,12 +356,12 @@ class Search:
 
     @property
     def round(self) -> int:
-        """After every so many generations the algorithm's cycle comes, and it is asked whether it rests."""
+        """The number of generations after which the algorithm's `cycle` runs and its `termination` is checked."""
         return self.algorithm.period or self.algorithm.traits.termination_every
 
     def _keeps(self, keys: Array) -> bool:
-        """Whether the state before the last step is kept, for runs that were finished by then."""
-        return not (self.leaves and keys.shape[0] == 1)
+        """Whether the state before the last step is kept, for runs that finished in it."""
+        return not (self.stop_when_all_done and keys.shape[0] == 1)
 
     def termination_codes(self, state: Any) -> Array:
         """Return the termination code of each run as reported by the algorithm, (R,)."""
@@ -357,8 +371,8 @@ class Search:
 
         return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
-    def _rests(self, state: Any, number: Any, ends: bool | None) -> Array:
-        """The same at the end of a round; before it, they go on."""
+    def _termination_at_round_end(self, state: Any, number: Any, ends: bool | None) -> Array:
+        """Return the termination codes (R,) at the end of a round; RUNNING before it."""
 
         def silence(state: Any) -> Array:
             return jnp.full(state.candidates.shape[0], RUNNING, state.candidates.dtype)
@@ -370,7 +384,7 @@ class Search:
         return lax.cond(number % self.round == 0, self.termination_codes, silence, state)
 
     def _apply_cycle(self, state: Any, keys: Array, number: Any, ends: bool | None) -> Any:
-        """The state after what follows a period of generations, where this one ends it."""
+        """Apply the algorithm's `cycle` where this generation ends a period."""
         period = self.algorithm.period
         if not period or ends is False:
             return state
@@ -387,7 +401,7 @@ class Search:
     def _summarize(
         self, population: Population, front: Population, evaluation: Evaluation, n_evaluations: Any
     ) -> Record:
-        """One run's record of a generation.
+        """Return one run's record of a generation.
 
         Per objective the best, mean and worst of the survivors; with constraints also the best one's violation and the
         share of feasible survivors; with a reference point the hypervolume of the front. front: where the answer is
@@ -405,7 +419,7 @@ class Search:
         if self.rules.reference is not None:
             feasible = is_feasible(front.objectives, front.violation)
             volume, error = hypervolume_by_generation(front.objectives, self.rules.reference, feasible)
-        x = front.x[best_index(front)] if self.with_x else None
+        x = front.x[best_index(front)] if self.record_best_x else None
         failed = jnp.sum(evaluation.failed.astype(dtype))
         if evaluation.lost is not None:
             failed = failed + jnp.sum(evaluation.lost.astype(dtype))
@@ -421,51 +435,59 @@ class Search:
             share = share * values.shape[0] / jnp.maximum(count[0], 1)
         return Record(1.0, failed, n_evaluations, best, mean, worst, least, share, volume, error, x)
 
-    def _update_marks(self, marks: Array, record: Record, rests: Array, over: Array | None) -> Array:
-        """One run's marks (6,) after a generation with this record; a finished run keeps its own.
+    def _update_stop_columns(
+        self, stop_columns: Array, record: Record, termination: Array, over: Array | None
+    ) -> Array:
+        """Return one run's stop columns (6,) after a generation; those of a finished run do not change.
 
-        rests: what the algorithm says of itself. over: whether another generation would take too many evaluations.
+        termination: code reported by the algorithm. over: whether another generation would exceed the evaluations.
         """
-        rules, active = self.rules, marks[REASON] == RUNNING
+        rules, active = self.rules, stop_columns[REASON] == RUNNING
         best = record.best[0] if record.hypervolume is None else -record.hypervolume
         violation = jnp.zeros_like(best) if record.violation is None else record.violation
-        better = (violation < marks[VIOLATION]) | ((violation == marks[VIOLATION]) & (best < marks[BEST]))
-        since = jnp.where(better, 0, marks[SINCE_BETTER] + 1)
+        better = (violation < stop_columns[VIOLATION]) | (
+            (violation == stop_columns[VIOLATION]) & (best < stop_columns[BEST])
+        )
+        since = jnp.where(better, 0, stop_columns[SINCE_BETTER] + 1)
         hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0)
-        spent = marks[SPENT] + record.evaluations
+        spent = stop_columns[SPENT] + record.evaluations
         reason = jnp.where(since >= rules.stall, STOP_CODES[Stop.STALL], RUNNING)
-        reason = jnp.where((rules.tolerance > 0) & (rests != RUNNING), rests, reason)
+        reason = jnp.where((rules.tolerance > 0) & (termination != RUNNING), termination, reason)
         if over is not None:
             reason = jnp.where(over & (reason == RUNNING), STOP_CODES[Stop.BUDGET], reason)
         reason = jnp.where(hit, STOP_CODES[Stop.TARGET], reason).astype(best.dtype)
         if record.hypervolume is not None:  # a front may lose points, so the best so far is not always the last
-            best, violation = (jnp.where(better, new, marks[i]) for new, i in ((best, BEST), (violation, VIOLATION)))
-        columns = [jnp.where(active, new, marks[i]) for i, new in enumerate((best, violation, since, reason, spent))]
+            best, violation = (
+                jnp.where(better, new, stop_columns[i]) for new, i in ((best, BEST), (violation, VIOLATION))
+            )
+        columns = [
+            jnp.where(active, new, stop_columns[i]) for i, new in enumerate((best, violation, since, reason, spent))
+        ]
         return jnp.stack([*columns, active.astype(best.dtype)])
 
 
 def active_state(carry: Carry) -> Any:
-    """The state that holds, for each run."""
-    if carry.frozen is None or carry.frozen.state is None:
+    """Return the state that holds for each run: the new one, or that before the last step."""
+    if carry.stop_state is None or carry.stop_state.state is None:
         return carry.state
-    accepted = carry.frozen.marks[:, STEP_ACCEPTED] > 0
+    accepted = carry.stop_state.stop_columns[:, STEP_ACCEPTED] > 0
 
     def pick(new: Any, old: Any) -> Any:
         return new if is_shared(new) else jnp.where(accepted.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
 
-    return jax.tree.map(pick, carry.state, carry.frozen.state, is_leaf=is_shared)
+    return jax.tree.map(pick, carry.state, carry.stop_state.state, is_leaf=is_shared)
 
 
 def run_axes(state: Any) -> Any:
-    """Which leaves of a batch's state have the runs as their first axis: all but those that the runs share."""
+    """Return the vmap axes of a batch's state: 0, but for leaves that the runs share."""
     return jax.tree.map(lambda leaf: None if is_shared(leaf) else 0, state, is_leaf=is_shared)
 
 
 def finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
-    """`Search.finish` with what is fixed in a program first."""
+    """`Search.finish` with its static argument first, as programs need it."""
     return search.finish(carry, cells, count)
 
 
 def survivors(carry: Carry) -> Population:
-    """The survivors of all runs, (R, n, ...)."""
+    """Return the survivors of all runs, (R, n, ...)."""
     return active_state(carry).parents

@@ -26,9 +26,9 @@ MANY, WIDER = 128, 4  # an ensemble of so many slices has fewer, so many times a
 
 
 def width(algorithm: Algorithm, dim: int, runs: int, fit: int, native: bool = False) -> int:
-    """How many runs a slice has.
+    """Return how many runs a slice has.
 
-    runs: of the ensemble. fit: so many fit into memory. native: whether kernels of our own make them.
+    runs: of the ensemble. fit: how many fit into memory. native: whether C kernels compute them.
     """
     if native:
         return next((n for n in NATIVE if n >= min(runs, NATIVE[-1]) and n <= fit), min(fit, NATIVE[-1]))
@@ -40,7 +40,7 @@ def width(algorithm: Algorithm, dim: int, runs: int, fit: int, native: bool = Fa
 
 
 def runs_that_fit(size: int, row: int, population: int) -> int:
-    """How many runs fit into the memory that is free. One that does not fit alone is refused.
+    """Return how many runs fit into the free memory; refuse one that does not fit alone.
 
     size: bytes of a run's state. row: of its history in a chunk.
     """
@@ -62,8 +62,9 @@ _pools: dict[tuple[str, int], ThreadPoolExecutor] = {}
 def map_on_threads(
     count: int, work: Callable[[Item], Result], items: Iterable[Item], name: str = "galapax"
 ) -> list[Result]:
-    """[work(item) for item in items], by at most `count` threads; the first error ends it. name: of the threads; work
-    that calls this function, too, needs threads of another name, or all could wait for one that is free.
+    """Return [work(item) for item in items], computed by at most `count` threads; the first error ends it.
+
+    name: of the thread pool. Work that calls this function needs a pool of another name, or all threads could wait.
     """
     all_items = list(items)
     if count == 1 or len(all_items) < 2:
@@ -98,7 +99,7 @@ def map_on_threads(
 
 
 def _pool(name: str, count: int) -> ThreadPoolExecutor:
-    """Kept, since starting threads takes longer than a short chunk does."""
+    """Return a thread pool, which is kept: starting threads takes longer than a short chunk."""
     with _lock:
         if (name, count) not in _pools:
             _pools[name, count] = ThreadPoolExecutor(count, name)

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,16 +17,15 @@ import jax
 import numpy as np
 
 from galapax.core.errors import EvaluationError
-from galapax.core.evaluation import Population
 from galapax.core.interrupts import Interrupts, interrupts
 from galapax.core.problem import Problem
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
 from galapax.execution.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
-from galapax.execution.batch_runner import BatchRunner, open_black_box
+from galapax.execution.batch_runner import RunContext, open_black_box
 from galapax.execution.engine_selection import select_engine
 from galapax.execution.fingerprint import fingerprint
-from galapax.execution.host_loop import Watch
-from galapax.execution.island_runs import run_islands
+from galapax.execution.host_loop import Notify, Watch
+from galapax.execution.island_schedule import IslandSchedule
 from galapax.execution.observers import (
     Facts,
     Keeper,
@@ -37,7 +36,8 @@ from galapax.execution.observers import (
     open_observers,
 )
 from galapax.execution.polish import check_polish, polish, precompile_if_expected
-from galapax.execution.restart_runs import run_with_restarts
+from galapax.execution.restart_schedule import RestartSchedule
+from galapax.execution.schedules import IndependentSchedule, Schedule, run_schedule
 from galapax.execution.state import Outcome, Polish, Track
 from galapax.execution.task import Task
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
@@ -78,61 +78,32 @@ def solve(
         precompile_if_expected(task)
         validate_derived(task)
         ready = time.perf_counter() - clock.compile_seconds  # as if a kernel, which is tried first, were compiled later
+        context = RunContext(interrupt_state, clock, box)
         watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots, viewer=session, journal=journal)
         watch.callback = observers.callback is not None
-        callback_errors: list[Exception] = []
         if session is not None:
-            watch.starts = session.on_batch_start
+            watch.on_batch_start = session.on_batch_start
         if task.options.max_seconds is not None:
             watch.deadline = began + task.options.max_seconds
         if box is not None:
-            box.late = watch.look
+            box.late = watch.poll
             box.recall(None if journal is None else journal.memory)
             if box.remote is not None:
                 box.remote.liveness.on_wait = lambda seconds: show(Waiting(seconds))
-        build_notifier = partial(
-            _build_notifier, task, observers, _Timings(began, ready, clock, watch), show, callback_errors, box
-        )
-        if task.restarts is not None:
-            watch.notify = build_notifier([])
-            total, evaluator = run_with_restarts(task, interrupt_state, clock, box, watch), SolutionEvaluator(task, box)
-        elif task.options.islands is not None:
-            watch.notify = build_notifier([])
-            total, evaluator = run_islands(task, interrupt_state, clock, box, watch), SolutionEvaluator(task, box)
-        else:
-            runner = BatchRunner(task, interrupt_state, clock, box)
-            total, evaluator = _run_independent(runner, watch, build_notifier), runner.evaluator
-        total = polish(task, clock, total, lambda: not (interrupt_state.seen or watch.late))
-        done = time.perf_counter()
-        starts = range(0, len(total.x), task.runs)
-        cells = [total] if len(starts) == 1 else [total.of_runs(slice(k, k + task.runs)) for k in starts]
-        compile_seconds = clock.compile_seconds
-        timings = {
-            "compile": compile_seconds,
-            "run": done - ready - compile_seconds - watch.held,
-            "device": total.device_seconds,
-        }
-        results = []
-        for i, cell in enumerate(cells):
-            cell_task = task.of_cell(i)
-            cell_rows = slice(i * task.runs, (i + 1) * task.runs)
-            snapshots = {
-                g: _merge_snapshot(cell_task, populations, cell_rows) for g, populations in sorted(watch.taken.items())
-            }
-            replay = partial(_replay, task, i * task.runs - task.first_run, total)
-            results.append(result_of(cell_task, cell, total.populations[i].population, snapshots, evaluator, replay))
-        timings["host"] = time.perf_counter() - began - compile_seconds - timings["run"] - watch.held
-        timings |= {"held": watch.held} if watch.held else {}
-        if (
-            total.stopped is Stop.TIME
-            and task.options.max_seconds is not None
-            and compile_seconds > task.options.max_seconds / 2
-        ):
-            for result in results:
-                result["message"] = f"{result.message} Compiling alone took {compile_seconds:.2g} s."
+        timings = _Timings(began, ready, clock, watch)
+        callback_errors: list[Exception] = []
+        watch.notify = _build_notifier(task, observers, timings, show, callback_errors, box)
+        schedule = build_schedule(task, context, watch)
+        total = run_schedule(schedule, context, watch)
+        total = polish(task, clock, total, lambda: not (interrupt_state.seen or watch.is_past_deadline))
+        timings.done = time.perf_counter()
+        results = _build_results(task, schedule, total, SolutionEvaluator(task, box))
+        seconds = timings.summarize(total)
+        too_slow = task.options.max_seconds is not None and seconds["compile"] > task.options.max_seconds / 2
         for result in results:
-            result["timings"] = dict(timings)
-            result["engine"] = str(engine)
+            result["timings"], result["engine"] = dict(seconds), str(engine)
+            if total.stopped is Stop.TIME and too_slow:
+                result["message"] = f"{result.message} Compiling alone took {seconds['compile']:.2g} s."
         stopped = total.stopped
         if interrupt_state.seen and stopped is None:
             stopped = Stop.INTERRUPT
@@ -144,6 +115,31 @@ def solve(
             callback_errors[0].result = partial_result(results)  # type: ignore[attr-defined]
             raise callback_errors[0]
         return results, stopped
+
+
+def build_schedule(task: Task, context: RunContext, watch: Watch) -> Schedule:
+    """Return the schedule of a task's runs: independent, with restarts, or on islands."""
+    if task.restarts is not None:
+        return RestartSchedule(task, context, watch)
+    if task.options.islands is not None:
+        return IslandSchedule(task)
+    return IndependentSchedule(task)
+
+
+def _build_results(task: Task, schedule: Schedule, total: Outcome, evaluator: SolutionEvaluator) -> list[Result]:
+    """Return the Result of each solver whose runs were started."""
+    starts = range(0, len(total.x), task.runs)
+    cells = [total] if len(starts) == 1 else [total.of_runs(slice(k, k + task.runs)) for k in starts]
+    return [
+        result_of(
+            task.of_cell(i),
+            cell,
+            total.populations[i].population,
+            evaluator,
+            partial(_replay, task, i * task.runs - task.first_run, total),
+        )
+        for i, cell in enumerate(cells)
+    ]
 
 
 @contextmanager
@@ -181,22 +177,6 @@ def _open_checkpoint(task: Task, observers: Observers, interrupt_state: Interrup
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run_independent(runner: BatchRunner, watch: Watch, build_notifier: Callable[[list[Outcome]], Any]) -> Outcome:
-    """Compute independent runs, in batches as large as memory allows."""
-    outcomes: list[Outcome] = []
-
-    def compute(rows: np.ndarray) -> Outcome:
-        watch.notify = build_notifier(outcomes)
-        watch.starts(runner.task.first_run + int(rows[0]) % runner.task.runs)
-        return runner.compute_batch(rows, watch)
-
-    for _, outcome in runner.iterate_batches(watch.journal, compute):
-        outcomes.append(outcome)
-        if outcome.stopped is not None:
-            break
-    return Outcome.join(outcomes)
-
-
 def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
     """Repeat one run, in a slice of the same size; if time, Ctrl-C or a callback stopped it, to the same generation.
 
@@ -210,35 +190,23 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
     clock = CompileTimer()
     with interrupts() as interrupt_state, jax.enable_x64(task.dtype == "float64"), open_black_box(task) as box:
         began = time.perf_counter()
-        watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots)
-        if task.restarts is not None:
-            outcome, evaluator = (
-                run_with_restarts(replay_task, interrupt_state, clock, box, watch, row, total.sizes[row]),
-                SolutionEvaluator(replay_task, box),
-            )
-        elif task.options.islands is not None:
-            outcome, evaluator = (
-                run_islands(replay_task, interrupt_state, clock, box, watch, row, total.sizes[row]),
-                SolutionEvaluator(replay_task, box),
-            )
-        else:
-            runner = BatchRunner(replay_task, interrupt_state, clock, box, size=total.sizes[row][0])
-            evaluator = runner.evaluator
-            first = row // runner.width * runner.width
-            rows = np.arange(first, min(first + runner.width, task.total))
-            outcome = runner.compute_batch(rows, watch, active_rows=np.array([row - first]))
+        context, watch = RunContext(interrupt_state, clock, box), Watch(interrupt_state)
+        watch.snapshots = task.options.keep.snapshots
+        schedule = build_schedule(replay_task, context, watch).only(row, total.sizes[row])
+        outcome = run_schedule(schedule, context, watch)
         if isinstance(total.polish, Polish) and total.polish.evaluations[row]:
             outcome = polish(task, clock, outcome)
         elif total.polish is not None:
             outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
         seconds = time.perf_counter() - began
         run_task = replace(task.of_cell(row // task.runs), rules=rules).with_options(runs=range(number, number + 1))
-        snapshots = {
-            g: _merge_snapshot(run_task, populations, slice(0, 1)) for g, populations in sorted(watch.taken.items())
-        }
         (survivors,) = outcome.populations.values()
         result = result_of(
-            run_task, outcome, survivors.population, snapshots, evaluator, partial(_replay, task, offset, total)
+            run_task,
+            outcome,
+            survivors.population,
+            SolutionEvaluator(replay_task, box),
+            partial(_replay, task, offset, total),
         )
     compile_seconds = clock.compile_seconds
     result["timings"] = {
@@ -250,14 +218,7 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
     return result
 
 
-def _merge_snapshot(task: Task, slices: list[Population], rows: slice) -> Population:
-    """Return the populations of these rows of all slices: (n, ...) for a single run, else (R, n, ...)."""
-    populations = jax.tree.map(lambda *a: np.concatenate(a)[rows], *slices)
-    populations = populations._replace(objectives=task.sign * populations.objectives)
-    return jax.tree.map(lambda a: a[0], populations) if task.runs == 1 else populations
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Timings:
     """The clocks of a run, to tell how much of its time was spent without computing generations."""
 
@@ -265,9 +226,18 @@ class _Timings:
     ready: float  # when the first program could be compiled
     compiler: CompileTimer
     watch: Watch
+    done: float = math.nan  # when the last generation and the polish were over
 
     def overhead(self) -> float:
-        return self.ready - self.began + self.compiler.compile_seconds + self.watch.held
+        return self.ready - self.began + self.compiler.compile_seconds + self.watch.paused_seconds
+
+    def summarize(self, total: Outcome) -> dict[str, float]:
+        """Return the seconds of each part of the call, as a Result has them."""
+        compiling, paused = self.compiler.compile_seconds, self.watch.paused_seconds
+        running = self.done - self.ready - compiling - paused
+        host = time.perf_counter() - self.began - compiling - running - paused
+        seconds = {"compile": compiling, "run": running, "device": total.device_seconds, "host": host}
+        return seconds | ({"held": paused} if paused else {})
 
 
 def _build_notifier(
@@ -277,8 +247,7 @@ def _build_notifier(
     show: Callable[[Progress | Waiting], None],
     callback_errors: list[Exception],
     box: BlackBox | None,
-    earlier: list[Outcome],
-) -> Callable[[int, Track], Stop | None]:
+) -> Notify:
     """Build the function that is called between chunks: it reports progress and returns why to stop, if so.
 
     callback_errors: receives what the callback raises; it is raised again once the result is assembled.
@@ -288,20 +257,18 @@ def _build_notifier(
         row = track.best_run
         return tuple(float(values[row]) for values in (track.violation, track.merit, track.best, track.hypervolume))
 
-    earlier_evaluations = sum(int(outcome.track.evaluations.sum()) for outcome in earlier)
-    earlier_best = [best_state(o.track) for o in earlier]
-
-    def notify(generation: int, track: Track) -> Stop | None:
+    def notify(generation: int, track: Track, finished: Sequence[Track]) -> Stop | None:
         has_ended = (track.reason != RUNNING) | (track.generations >= task.rules.generations)
-        violation, _, best, volume = min([*earlier_best, best_state(track)])
+        violation, _, best, volume = min(best_state(t) for t in (*finished, track))
+        runs_before = sum(len(t.best) for t in finished)
         state = Progress(
             generation=generation,
             generations=None if task.rules.generations == UNLIMITED else int(task.rules.generations),
-            nfev=earlier_evaluations + int(track.evaluations.sum()),
+            nfev=sum(int(t.evaluations.sum()) for t in (*finished, track)),
             fun=task.sign * best,
             hypervolume=None if math.isnan(volume) else volume,
             violation=violation,
-            runs_done=sum(len(o.x) for o in earlier) + int(has_ended.sum()),
+            runs_done=runs_before + int(has_ended.sum()),
             runs=task.total,
             seconds=time.perf_counter() - timings.began,
             overhead=timings.overhead(),
@@ -309,7 +276,7 @@ def _build_notifier(
             feasible_share=float(track.feasible_share.mean()) if task.problem.constrained else None,
             max_evaluations=None if task.evaluation_limit is None else task.evaluation_limit * task.total,
             restored=timings.watch.restored,
-            runs_before=sum(len(o.x) for o in earlier),
+            runs_before=runs_before,
             runs_together=len(track.best),
         )
         show(state)

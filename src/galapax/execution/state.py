@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from galapax.execution.host_loop import Slice
 
 
-N_INTEGER_COLUMNS = 4  # parts of a Tally: whole numbers in the bits of a float, as one array is fetched faster than two
+N_INTEGER_COLUMNS = (
+    4  # of a packed ChunkSummary: integers in the bits of floats, since one array is fetched faster than two
+)
 
 
 class ChunkSummary(NamedTuple):
-    """What the host must know of each run after a chunk, (R,), so that the history itself need not leave the device."""
+    """What the host needs of each run after a chunk, (R,), so that the history can stay on the device."""
 
     made: Any  # generations
     failed: Any
@@ -43,20 +46,20 @@ class ChunkSummary(NamedTuple):
 
     @staticmethod
     def unpack(rows: Any) -> ChunkSummary:
-        """In NumPy, from what was packed (8, R)."""
+        """Unpack a summary (8, R), in NumPy."""
         counts = rows[:N_INTEGER_COLUMNS].view(f"int{8 * rows.itemsize}")
         return ChunkSummary(*counts, *rows[N_INTEGER_COLUMNS:])
 
 
 def summarize_chunk(search: Search, history: Array, n_generations: Any, carry: Carry) -> tuple[Array, Array]:
-    """The rows of a chunk's history (g, columns, R) that are for the user, and its packed Tally.
+    """Return the columns of a chunk's history that users see, (g, columns, R), and its packed ChunkSummary.
 
-    made: how many of the rows were made by all runs that did not finish. Rows that a finished run did not make have
-    `active` 0; those beyond `made` are zeros.
+    n_generations: rows that the running runs computed; those beyond are zeros. Rows that a finished run did not
+    compute have `active` 0.
     """
     dtype, columns = history.dtype, search.columns
     records = Record.unpack(history, columns, axis=1)
-    if carry.frozen is None:  # the usual case in fewer kernels
+    if carry.stop_state is None:  # the usual case in fewer kernels
         counts = jnp.sum(history[:, FAILED_COLUMN : FAILED_COLUMN + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
         row = lax.dynamic_index_in_dim(history, n_generations - 1, keepdims=False)
         n_generations, reason = jnp.broadcast_to(n_generations, counts[0].shape), jnp.full_like(counts[0], RUNNING)
@@ -65,7 +68,7 @@ def summarize_chunk(search: Search, history: Array, n_generations: Any, carry: C
         n_generations = jnp.sum(active, axis=0, dtype=jnp.int32)
         counts_active = jnp.where(active[:, None], history[:, FAILED_COLUMN : FAILED_COLUMN + 2], 0)
         counts = jnp.sum(counts_active.astype(jnp.int32), axis=0, dtype=jnp.int32)
-        reason = carry.frozen.marks[:, REASON].astype(jnp.int32)
+        reason = carry.stop_state.stop_columns[:, REASON].astype(jnp.int32)
         last_index = jnp.broadcast_to(jnp.maximum(n_generations - 1, 0), (1, *history.shape[1:]))
         row = jnp.take_along_axis(history, last_index, axis=0)[0]
     last = Record.unpack(row, columns, axis=0)
@@ -85,14 +88,14 @@ MAX_MEMORY_SHARE = 1 / 16  # of the memory that is free, which all such chunks o
 
 
 class DeviceChunk(NamedTuple):
-    """A chunk that is still on the device."""
+    """The history of a chunk that is still on the device."""
 
     pieces: list[Any]  # rows (g, columns, R), one piece after another
     length: int  # so many rows of them count
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes on the device."""
         return sum(piece.nbytes for piece in self.pieces)
 
     @property
@@ -104,7 +107,7 @@ Chunk = np.ndarray | DeviceChunk  # rows (g, columns, R)
 
 
 def keep_on_device(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
-    """Whether the last chunks of slices, as pieces on the device, are to stay there. earlier: those before."""
+    """Return whether the history of the last chunk stays on the device. earlier: the chunks of each slice so far."""
     if (
         devices.on_cpu()
         or (size := sum(piece.nbytes for batch_pieces in latest for piece in batch_pieces)) <= MAX_BYTES_FETCHED_AT_ONCE
@@ -115,14 +118,14 @@ def keep_on_device(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
 
 
 def truncate(pieces: list[np.ndarray], length: int) -> np.ndarray:
-    """A chunk that was fetched, of which so many rows count."""
+    """Return the first `length` rows of a fetched chunk."""
     rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     # no view of a larger array, which would keep all of it
     return rows if len(rows) == length else rows[:length].copy()
 
 
 def concatenate_chunks(chunks: list[Chunk]) -> np.ndarray | None:
-    """All rows, fetched."""
+    """Return all rows, on the host."""
     rows = [chunk.rows if isinstance(chunk, DeviceChunk) else chunk for chunk in chunks]
     return np.concatenate(rows) if len(rows) > 1 else rows[0] if rows else None
 
@@ -141,7 +144,7 @@ class LazyHistory:
         return _runs_first(rows, self._generations)
 
     def of_run(self, run: int) -> np.ndarray:
-        """That of one run, (1, G, columns)."""
+        """Return the history of one run, (1, G, columns)."""
         number = np.int32(run)
         pieces = []
         for chunk in self._chunks:
@@ -159,7 +162,7 @@ def _slice_run(rows: Array, run: Array) -> Array:
 
 
 def of_run(history: np.ndarray | LazyHistory, run: int) -> np.ndarray:
-    """That of one run, (1, G, columns)."""
+    """Return the history of one run, (1, G, columns)."""
     return history.of_run(run) if isinstance(history, LazyHistory) else history[run : run + 1]
 
 
@@ -168,7 +171,7 @@ def to_host(history: np.ndarray | LazyHistory | None) -> np.ndarray | None:
 
 
 def build_history(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | LazyHistory:
-    """The history (R, G, columns) of runs that made so many generations; a finished run's last row is repeated."""
+    """Build the history (R, G, columns) of runs; the last row of a finished run is repeated. generations: (R,)."""
     if any(isinstance(chunk, DeviceChunk) for chunk in chunks):
         return LazyHistory(chunks, generations)
     rows = concatenate_chunks(chunks)
@@ -177,7 +180,7 @@ def build_history(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | 
 
 
 def _runs_first(rows: np.ndarray, generations: np.ndarray, n_generations: int | None = None) -> np.ndarray:
-    """Rows (g, columns, R) as (R, G, columns). most: G, if not what the longest of these runs made."""
+    """Transpose rows (g, columns, R) to (R, G, columns). most: G; by default the length of the longest run."""
     history = rows.transpose(2, 0, 1)[:, : int(generations.max()) if n_generations is None else n_generations]
     if int(generations.min()) == history.shape[1]:
         return history
@@ -187,7 +190,7 @@ def _runs_first(rows: np.ndarray, generations: np.ndarray, n_generations: int | 
 
 @dataclass
 class Track:
-    """What the host knows of each run, all (R,), added up from tallies."""
+    """What the host knows of each run, all (R,), accumulated from chunk summaries."""
 
     generations: np.ndarray
     evaluations: np.ndarray
@@ -207,17 +210,17 @@ class Track:
 
     @property
     def merit(self) -> np.ndarray:
-        """What the runs of a batch are compared by at equal violation, the less the better."""
+        """The value by which runs of equal violation are compared; less is better."""
         without = np.isnan(self.hypervolume)
         return self.best if without.all() else np.where(without, self.best, -self.hypervolume)
 
     @property
     def best_run(self) -> int:
-        """Which run has the best value, feasible ones first."""
+        """The run with the best value, feasible ones first."""
         return first_best(self.violation, self.merit)
 
     def add(self, tally: np.ndarray) -> Track:
-        """After a chunk with this packed Tally."""
+        """Return the track after a chunk with this packed summary."""
         new = ChunkSummary.unpack(tally)
         moved = new.made > 0
         every = bool(moved.all())
@@ -269,15 +272,16 @@ def _widen(values: np.ndarray) -> np.ndarray:
 
 
 def first_best(violation: np.ndarray, merit: np.ndarray) -> int:
-    """Which of R runs has the least violation and, among those, the least merit; the first of several. What is not a
-    number comes last. A hundred thousand of them take long to sort.
+    """Return the run with the least violation and, among those, the least merit; the first of several, NaN last.
+
+    Sorting a hundred thousand runs would take long.
     """
     among = _least(violation, np.ones(len(violation), bool))
     return int(np.argmax(_least(merit, among)))
 
 
 def _least(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Where the least of these values (R,) is, among some of them."""
+    """Return where values (R,) are least among the rows of a mask."""
     least = np.fmin.reduce(values, where=mask, initial=np.nan)
     is_least: np.ndarray = mask & (values == least)
     return mask if np.isnan(least) else is_least
@@ -291,7 +295,7 @@ class Survivors(NamedTuple):
 
 
 class Polish(NamedTuple):
-    """What came of refining the best of R runs by its gradient, see execution/polish.py. It adds a row to history."""
+    """The outcome of refining the best point of each run by its gradient; it adds a row to the history."""
 
     evaluations: np.ndarray  # (R,) that it took; 0 for runs that were not tried
     better: np.ndarray  # (R,) bool
@@ -310,7 +314,7 @@ class Polish(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What a batch of runs gives."""
+    """What a batch of R runs left: tracks, histories, best points, populations."""
 
     track: Track
     history: np.ndarray | LazyHistory | None  # (R, G, columns), from the column KEPT of a Record on
@@ -323,9 +327,10 @@ class Outcome:
     sizes: list[list[int]] = field(default_factory=list)  # of each run: how many runs the slices of its searches had
     searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
+    snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
-        """These runs alone. The history ends with the longest of them."""
+        """Return the outcome of these runs. The history ends with the longest of them."""
         track = self.track.rows(chosen)
         fronts = [self.fronts[r] for r in np.arange(len(self.x))[chosen]] if self.fronts else []
         polish, rows = self.polish, int(track.generations.max(initial=0))
@@ -334,7 +339,10 @@ class Outcome:
         whole_history = to_host(self.history)
         history = None if whole_history is None else whole_history[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
-        fields: dict[str, Any] = {"x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish}
+        snapshots = {g: jax.tree.map(lambda a: a[chosen], population) for g, population in self.snapshots.items()}
+        fields: dict[str, Any] = {
+            "x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish, "snapshots": snapshots,
+        }  # fmt: skip
         for name in ("sizes", "searches"):
             per_run = getattr(self, name)
             fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
@@ -342,7 +350,7 @@ class Outcome:
 
     @staticmethod
     def join(batches: list[Outcome], stopped: Stop | None = None, device_seconds: float = 0.0) -> Outcome:
-        """One outcome of several; what stopped it and the time are added to theirs."""
+        """Concatenate the outcomes of batches. stopped, device_seconds: of the whole, besides theirs."""
         stopped = stopped or next((b.stopped for b in batches if b.stopped is not None), None)
         seconds = device_seconds + sum(b.device_seconds for b in batches)
         if len(batches) == 1:
@@ -364,7 +372,15 @@ class Outcome:
             stopped=stopped,
             device_seconds=seconds,
             sizes=[widths for b in batches for widths in b.sizes],
+            snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
         )
+
+
+def merge_snapshots(snapshots: Sequence[dict[int, list[Population]]]) -> dict[int, Population]:
+    """Concatenate the populations (R, n, ...) of each generation, over batches or slices."""
+    generations = sorted({g for by_generation in snapshots for g in by_generation})
+    merged = {g: [p for by_generation in snapshots for p in by_generation.get(g, [])] for g in generations}
+    return {g: jax.tree.map(lambda *a: np.concatenate(a), *populations) for g, populations in merged.items()}
 
 
 def _merge_histories(histories: list[np.ndarray]) -> np.ndarray | None:
@@ -382,7 +398,7 @@ def build_outcome(batch: Slice, finished: Finished) -> Outcome:
     track, cells = batch.track, batch.cells
     survivors_by_cell, fronts = {}, []
     for i, cell in enumerate(range(int(cells[0]), int(cells[-1]) + 1)):
-        rows_of_cell = batch.wanted[cells[batch.wanted] == cell]
+        rows_of_cell = batch.active_rows[cells[batch.active_rows] == cell]
         if not len(rows_of_cell):
             continue
         row = track.best_run if len(rows_of_cell) == len(cells) else rows_of_cell[track.rows(rows_of_cell).best_run]
@@ -399,24 +415,17 @@ def build_outcome(batch: Slice, finished: Finished) -> Outcome:
     history = build_history(batch.history, track.generations) if batch.history else None
     x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
     total = Outcome(track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells))
-    return total.of_runs(batch.wanted) if len(batch.wanted) < len(cells) else total
-
-
-class FinishedBatch(NamedTuple):
-    """The outcome of a batch whose runs have all ended."""
-
-    outcome: Outcome
-    taken: dict[int, list[Population]]  # its snapshots
+    return total.of_runs(batch.active_rows) if len(batch.active_rows) < len(cells) else total
 
 
 class BatchCheckpoint(NamedTuple):
     """The state of a batch between two generations; a list has an entry for each of its slices."""
 
-    made: int  # generations
+    generation: int  # how many were computed
     carries: list[list[np.ndarray]]  # the arrays of each carry, in order
     tracks: list[Track]
     history: list[np.ndarray | None]  # rows (made, columns, S)
-    taken: dict[int, list[Population]]
+    snapshots: dict[int, list[Population]]  # by generation
     box: Any = None  # what a black box remembers
     runs: int = 0  # of the batch
     width: int = 0  # runs of a slice: on an accelerator it depends on the memory that was free, and so do the last bits
@@ -425,7 +434,7 @@ class BatchCheckpoint(NamedTuple):
 class CheckpointWriter(Protocol):
     """Saves the state of a task's batches so that a killed run can resume bit for bit."""
 
-    def begin_batch(self) -> FinishedBatch | BatchCheckpoint | None:
+    def begin_batch(self) -> Outcome | BatchCheckpoint | None:
         """Return what the checkpoint knows of the batch that begins now."""
 
     def sizes(self) -> tuple[int, int] | None:
@@ -434,25 +443,25 @@ class CheckpointWriter(Protocol):
     def restart_batch(self) -> None:
         """Begin the present batch once more, with fewer runs."""
 
-    def due(self, made: int) -> bool:
-        """Return whether to save after `made` generations."""
+    def due(self, generation: int) -> bool:
+        """Return whether to save after this generation."""
 
-    def save(self, standing: BatchCheckpoint) -> None:
+    def save(self, checkpoint: BatchCheckpoint) -> None:
         """Save the state of the present batch."""
 
-    def finish_batch(self, done: FinishedBatch) -> None:
+    def finish_batch(self, outcome: Outcome) -> None:
         """Record the outcome of the present batch, which ended by its own rules."""
 
 
 def arrays_to_host(carry: Any) -> list[np.ndarray]:
-    """The arrays of a carry, copied from the device."""
+    """Copy the arrays of a carry to the host."""
     return [np.array(leaf) for leaf in jax.device_get(jax.tree.leaves(carry))]
 
 
 def restore_arrays(
     carry: Any, arrays: list[np.ndarray], device: jax.Device | jax.sharding.Sharding | None = None
 ) -> Any:
-    """A carry of the same structure, or of shapes alone, with the arrays that were kept. place: where it is."""
+    """Return a carry of the same structure with the arrays of a checkpoint, on this device."""
     leaves, structure = jax.tree.flatten(carry)
     if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(array.shape, array.dtype) for array in arrays]:
         raise InputError(

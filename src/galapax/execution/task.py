@@ -18,7 +18,14 @@ from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Columns, Shape
 from galapax.core.options import Options, threads_from_environment
-from galapax.core.problem import EQ_TOLERANCE, MinMaxProblem, Problem, ProblemDescription, check_tolerance
+from galapax.core.problem import (
+    EqTolerance,
+    MinMaxProblem,
+    Problem,
+    ProblemDescription,
+    check_tolerance,
+    derive_eq_tolerance,
+)
 from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
 from galapax.execution.arguments import (
@@ -39,7 +46,8 @@ from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.objective.compatibility import check_compatibility, count_objectives
 from galapax.objective.failures import RESAMPLES
-from galapax.objective.probe import probe
+from galapax.objective.probe import probe, sample_equalities
+from galapax.objective.traced import Traced as TracedFunctions
 from galapax.objective.traced import trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
@@ -112,6 +120,11 @@ class Task:
         dim = self.problem.dim if self.options.keep.history == "x" else 0
         return Columns(self.shape, self.rules.reference is not None, dim)
 
+    def with_eq_tolerance(self, tolerance: EqTolerance) -> Task:
+        """Return the task with a tolerance of equalities that was derived from their values."""
+        problem, declared = (p.with_(eq_tolerance=tolerance) for p in (self.problem, self.declared))
+        return replace(self, problem=problem, declared=declared)
+
     def with_options(self, **changes: Any) -> Task:
         """Return the task with other values of some options."""
         return replace(self, options=replace(self.options, **changes))
@@ -143,17 +156,17 @@ class Task:
             objective=self.objective,
             repairs=self.repairs,
             differences=self.differences,
-            freeze=options.blackbox or self.rules.by_run,
-            leaves=options.blackbox or devices.on_cpu(),
-            with_x=options.keep.history == "x",
+            per_run_stopping=options.blackbox or self.rules.by_run,
+            stop_when_all_done=options.blackbox or devices.on_cpu(),
+            record_best_x=options.keep.history == "x",
             resamples=RESAMPLES if options.on_failure == "resample" else 0,
-            only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
-            spread=self.n_devices if self.n_devices > 1 else 0,
+            all_discrete=self.problem.space is not None and bool(self.problem.space.discrete.all()),
+            n_devices=self.n_devices if self.n_devices > 1 else 0,
         )
 
 
 def problem_of(
-    fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: float | None = None
+    fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: EqTolerance | None = None
 ) -> tuple[Problem, Any]:
     """Return problem and algorithm from the first arguments of `minimize` and its like."""
     fun = problems.as_problem(fun)
@@ -161,12 +174,9 @@ def problem_of(
         bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
     if isinstance(fun, MinMaxProblem):
         raise InputError(f"{fun.name} is a min-max problem: use gx.minimax.")
-    if eq_tolerance is not None:
-        check_tolerance(eq_tolerance)
-        eq_tolerance = float(eq_tolerance)
+    eq_tolerance = check_tolerance(eq_tolerance)
     if not isinstance(fun, Problem):
-        tolerance = EQ_TOLERANCE if eq_tolerance is None else eq_tolerance
-        return Problem(fun, bounds, ineq=ineq, eq=eq, eq_tolerance=tolerance), algorithm
+        return Problem(fun, bounds, ineq=ineq, eq=eq, eq_tolerance=eq_tolerance), algorithm
     if bounds is not None or ineq is not None or eq is not None:
         raise InputError(
             "a Problem has its own bounds, ineq and eq: remove them, or change the problem with problem.with_."
@@ -223,8 +233,9 @@ def warn_vector_objective(problem: Problem, objectives: int) -> None:
 
 
 def begin_with(task: Task, points: np.ndarray) -> Task:
-    """The task with first candidates (runs, k, d) that were drawn, and partly called, before it was known what the
-    problem is; unless the user gave as many, which are the same then.
+    """Return the task with the first candidates (runs, k, d) that were drawn before the problem was known.
+
+    Some of them were called already. Starting points of the user, if as many, are the same.
     """
     if task.initial is not None and task.initial.shape[-2] >= points.shape[1]:
         return task
@@ -237,7 +248,7 @@ def discrete_dim(problem: Problem) -> int:
 
 
 def with_archive(solver: Algorithm, size: int, problem: Problem | None = None) -> Algorithm:
-    """The algorithm with an archive of that size. problem: the one that it is the default for, if nobody chose it."""
+    """Return the algorithm with an archive of this size. problem: if the algorithm is the default for it."""
     if not solver.traits.multi_objective and problem is not None:
         raise InputError(_one_objective_message(problem))
     if not solver.traits.multi_objective:
@@ -257,8 +268,9 @@ def prepare_task(
     objectives_unknown: bool = False,
     probes: bool = False,
 ) -> Task:
-    """Check options that must fit together and trace the problem's functions: what cannot be done is refused here,
-    before anything is compiled. options: resolved. The others: see `build_task`.
+    """Check options that must fit together and trace the problem's functions.
+
+    What cannot be done is refused here, before anything is compiled. options: resolved. The others: see `build_task`.
     """
     check_not_tracing()
     for solver in solvers:
@@ -399,6 +411,8 @@ def trace_task(task: Task) -> Task:
     with jax.enable_x64(task.dtype == "float64"):
         n_vectorized = task.population if task.options.vectorized else 0
         traced = trace(task.problem, task.dtype, maximize=task.options.maximize, vectorized=n_vectorized)
+        if task.problem.eq is not None:
+            task, traced = _settle_eq_tolerance(task, traced)
         bound = tuple(solver.bind(task.problem.dim, traced.formulas.shape, task.budget) for solver in task.solvers)
         task = replace(
             task,
@@ -413,6 +427,27 @@ def trace_task(task: Task) -> Task:
         if task.options.on_failure is None:
             probe(traced, task.problem.bounds, task.dtype)
     return task
+
+
+def _settle_eq_tolerance(task: Task, traced: TracedFunctions) -> tuple[Task, TracedFunctions]:
+    """Derive the tolerance of equalities from their spread over the box; warn if a given one accepts any point."""
+    assert isinstance(task.problem, Problem)
+    equalities = sample_equalities(traced, task.problem.bounds, task.dtype)
+    tolerance = task.problem.eq_tolerance
+    if tolerance is None:
+        tolerance = derive_eq_tolerance(equalities)
+        traced = traced._replace(formulas=traced.formulas.with_eq_tolerance(tolerance))
+        return task.with_eq_tolerance(tolerance), traced
+    largest = np.max(np.abs(equalities), axis=0)
+    if (largest <= tolerance).any():
+        j = int(np.argmax(largest <= tolerance))
+        warnings.warn(
+            f"equality constraint {j + 1} is within its eq_tolerance at all {len(equalities)} points tried in the box "
+            f"(|h| is at most {largest[j]:.2g}), so it constrains nothing: leave eq_tolerance out, or give one that is "
+            "small in the unit of h.",
+            stacklevel=5,
+        )
+    return task, traced
 
 
 def check_not_tracing() -> None:

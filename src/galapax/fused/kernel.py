@@ -14,7 +14,7 @@ from jax import Array
 
 from galapax.core.algorithm import is_shared
 from galapax.core.stop import RUNNING
-from galapax.execution.search import REASON, Carry, Frozen, Search
+from galapax.execution.search import REASON, Carry, Search, StopState
 from galapax.fused.graph import NotFusible
 from galapax.fused.kernel_source import KernelSource, LaunchShape, lower_generation
 from galapax.numerics import devices, disk_cache, program_files, random
@@ -81,7 +81,7 @@ def _trace_and_lower(search: Search, carry: Carry, shape: LaunchShape) -> Kernel
     """Trace the generation of a single run, and generate the source of its kernel."""
     settings, carried = _per_run_settings(search), _per_run_carry(carry)
     objective = _with_library_trigonometry(search.objective)
-    one_search = _single_run_shapes(replace(search, leaves=True, objective=objective), settings)
+    one_search = _single_run_shapes(replace(search, stop_when_all_done=True, objective=objective), settings)
     one_carry = _single_run_shapes(carry, carried)
     key = jax.ShapeDtypeStruct((1, 2), np.uint32)
 
@@ -91,7 +91,7 @@ def _trace_and_lower(search: Search, carry: Carry, shape: LaunchShape) -> Kernel
 
     with devices.tracing_for("gpu"):
         closed = jax.make_jaxpr(generation)(one_search, one_carry, key, jax.ShapeDtypeStruct((), jnp.int32))
-    stop_part = None if carry.frozen is None else len(carried) - 1
+    stop_part = None if carry.stop_state is None else len(carried) - 1
     return lower_generation(closed, settings, carried, stop_part, REASON, shape)
 
 
@@ -144,8 +144,10 @@ def _single_run_shapes(tree: Any, is_per_run: list[bool]) -> Any:
 
 
 def drop_previous_state(carry: Carry) -> Carry:
-    """Drop the state from before the last step from a carry: here every run stops by itself, at its own generation."""
-    return carry if carry.frozen is None else carry._replace(frozen=Frozen(None, carry.frozen.marks))
+    """Return a carry without the state before the last step: in a kernel every run stops at its own generation."""
+    return (
+        carry if carry.stop_state is None else carry._replace(stop_state=StopState(None, carry.stop_state.stop_columns))
+    )
 
 
 assert RUNNING == 0  # kernels compare the termination code with 0

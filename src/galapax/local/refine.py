@@ -144,6 +144,16 @@ def _constrained(formulas: Formulas, consts: Any, bounds: Bounds, x: Array, limi
     end = state.descent.x
     onto = _project_onto_binding(formulas, consts, bounds, end, state.multipliers != 0, units)
     best_x, value, violation = _best_of(formulas, consts, jnp.stack([x, end, onto]))
+    if formulas.aims_at_zero and formulas.shape.eq:
+        # a point at the edge of the tolerance gains about multiplier times width, which no one asked for
+        width = jnp.where(jnp.isfinite(interval.lower), interval.upper - interval.lower, 0)
+        gain = units[:, 0] * jnp.sum(jnp.abs(state.multipliers) * width, axis=1)
+        exact, noise = formulas(consts, onto), 64 * jnp.finfo(x.dtype).eps * jnp.abs(value)
+        assert exact.violation is not None
+        is_exact = (exact.violation <= violation) & (exact.fitness <= value + 2 * gain + noise)
+        best_x = jnp.where(is_exact[:, None], onto, best_x)
+        value = jnp.where(is_exact, exact.fitness, value)
+        violation = jnp.where(is_exact, exact.violation, violation)
     return Refined(best_x, value, violation, spent, smooth)
 
 
@@ -284,7 +294,7 @@ def _interval(formulas: Formulas, units: Array) -> Interval:
     """Where the constraints are to be, in these units (m,)."""
     shape = formulas.shape
     open_below = jnp.full(shape.ineq, -jnp.inf, units.dtype)
-    within = jnp.full(shape.eq, formulas.eq_tolerance, units.dtype)
+    within = jnp.broadcast_to(jnp.asarray(formulas.eq_tolerance or 0.0, units.dtype), shape.eq)
     lower = jnp.concatenate([open_below, -within]) / units
     upper = jnp.concatenate([jnp.zeros(shape.ineq, units.dtype), within]) / units
     return Interval(lower, upper)
@@ -293,7 +303,9 @@ def _interval(formulas: Formulas, units: Array) -> Interval:
 def _project_onto_binding(
     formulas: Formulas, consts: Any, bounds: Bounds, x: Array, binding: Array, units: Array
 ) -> Array:
-    """x (R, d) moved onto the constraints that bind (R, m) or are violated, a hair inside, by Newton steps.
+    """Move x (R, d) onto the constraints that bind (R, m) or are violated, by Newton steps.
+
+    Inequalities are met with a margin of rounding; equalities, too, or exactly where their tolerance is the default.
 
     A descent leaves them violated by rounding, and by more where it was cut short; feasible is what violates nothing.
     """
@@ -306,6 +318,8 @@ def _project_onto_binding(
         lower, upper = interval.lower + hair, interval.upper - hair
         near_top = upper - raw <= raw - lower
         edge = jnp.where(near_top, upper, lower)
+        if formulas.aims_at_zero:
+            edge = jnp.where(jnp.isfinite(interval.lower), 0, edge)
         close = jnp.abs(raw - edge) <= BINDING_DISTANCE * units
         outside = (raw > upper) | (raw < lower)
         is_active = outside | (binding & close)

@@ -11,7 +11,7 @@ import numpy as np
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import OUTPUT_NAMES, Shape, returned_by_fun
 from galapax.core.options import Workers
-from galapax.core.problem import Problem
+from galapax.core.problem import BLACK_BOX_EQ_TOLERANCE, Problem, derive_eq_tolerance
 from galapax.objective import worker
 from galapax.objective.compatibility import check_arity, check_names
 from galapax.objective.failures import Failed, summarise
@@ -73,6 +73,7 @@ class BlackBox:
         self.remote = remote
         if workers.pool is not None and remote is None:
             self.remote = RemoteEvaluator(self.functions, workers)
+        self.eq_tolerance = problem.eq_tolerance  # None until the first generation was evaluated
         self.late: Callable[[], bool] = lambda: False  # whether the time there was is over
         self.widths: dict[str, int] = {}  # numbers per solution by name, learnt from the first that come back
         self.failures: list[Failed] = []
@@ -128,6 +129,7 @@ class BlackBox:
                 points[i].tobytes(): answer for i, answer in zip(rows, finished, strict=False) if answer is not None
             }
         return {
+            "eq_tolerance": self.eq_tolerance,
             "widths": dict(self.widths),
             "failures": list(self.failures),
             "n_cached": self.n_cached,
@@ -144,6 +146,7 @@ class BlackBox:
         """Restore what `memory` of an earlier process returned."""
         if saved is None:
             return
+        self.eq_tolerance = saved["eq_tolerance"]
         self.widths, self.failures, self.n_cached = dict(saved["widths"]), list(saved["failures"]), saved["n_cached"]
         self._best, self.cache = saved["best"], self.cache | deserialize_answers(saved["first"])
         self.reusable_answers |= self.cache  # a run that ended among the first points begins with them
@@ -152,6 +155,11 @@ class BlackBox:
         self._best_values = {p: a for p, a in deserialize_answers(saved["known"]).items() if isinstance(a, dict)}
         self._resumed_answers = deserialize_answers(saved["last"])
         self._is_first_generation = saved.get("opening", not self.widths)
+
+    def settle_eq_tolerance(self, equalities: np.ndarray) -> None:
+        """Derive the tolerance of equalities from those of the first generation, (n, q), unless one was given."""
+        if self.eq_tolerance is None:
+            self.eq_tolerance = derive_eq_tolerance(equalities, BLACK_BOX_EQ_TOLERANCE)
 
     def check_workers(self, rows: int) -> None:
         """Once it is known how many points a generation has: say so where workers have nothing to do."""
@@ -400,7 +408,7 @@ class BlackBox:
 
     def _remember_best(self, candidates: np.ndarray, raw: dict[str, np.ndarray]) -> None:
         rounded = {name: values.astype(self.dtype) for name, values in raw.items()}
-        evaluation = summarise(rounded["fun"], rounded.get("ineq"), rounded.get("eq"), self.problem.eq_tolerance, np)
+        evaluation = summarise(rounded["fun"], rounded.get("ineq"), rounded.get("eq"), (self.eq_tolerance or 0.0), np)
         violation: Any = evaluation.violation
         is_multi_objective = raw["fun"].shape[1] > 1
         for i in np.flatnonzero(~evaluation.failed):

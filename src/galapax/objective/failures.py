@@ -9,6 +9,7 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation
+from galapax.core.problem import EqTolerance
 
 POLICIES = ("worst", "raise", "resample")
 RESAMPLES = 3  # fresh points that may take the place of one that failed
@@ -26,10 +27,10 @@ def check_policy(on_failure: Any) -> None:
         raise InputError(f'on_failure must be "worst", "raise" or "resample", got {on_failure!r}.')
 
 
-def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: float, xp: Any = jnp) -> Evaluation:
-    """An Evaluation from raw values (n, m), (n, p), (n, q): violations added up, failures marked and made worst.
+def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: EqTolerance | None, xp: Any = jnp) -> Evaluation:
+    """Return the Evaluation of raw values (n, m), (n, p), (n, q): violations added up, failures marked and made worst.
 
-    xp: the array library, jax.numpy or numpy.
+    eq_tolerance: None where it is not known yet, which counts as 0. xp: the array library, jax.numpy or numpy.
     """
     failed = ~xp.all(xp.isfinite(objectives), axis=1)
     violation = None
@@ -38,7 +39,9 @@ def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: float, xp: Any 
         if ineq is not None:
             violation = violation + xp.sum(xp.maximum(ineq, 0), axis=1)
         if eq is not None:
-            violation = violation + xp.sum(xp.maximum(xp.abs(eq) - eq_tolerance, 0), axis=1)
+            violation = violation + xp.sum(
+                xp.maximum(xp.abs(eq) - xp.asarray(eq_tolerance or 0.0, eq.dtype), 0), axis=1
+            )
         failed = failed | ~xp.isfinite(violation)
         violation = xp.where(failed, xp.inf, violation)
     return Evaluation(xp.where(failed[:, None], xp.inf, objectives), violation, failed, ineq, eq)

@@ -53,6 +53,16 @@ def _probe_shares(dim: int) -> np.ndarray:
     return share
 
 
+TOLERANCE_POINTS = 64  # at which equalities are evaluated to choose their tolerance
+
+
+def sample_equalities(traced: Traced, bounds: Bounds, dtype: Any) -> np.ndarray:
+    """Return the values of the equalities at points spread over the box, (n, q)."""
+    shares = np.random.default_rng(0).random((TOLERANCE_POINTS, bounds.dim))
+    points = np.asarray(bounds.lower) + shares * np.asarray(bounds.span)
+    return np.asarray(evaluate_points(traced, points, dtype).eq, np.float64)
+
+
 def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
     """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
     points = np.asarray(bounds.lower) + _probe_shares(bounds.dim) * np.asarray(bounds.span)

@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from jax import Array
 
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Shape, Values
-from galapax.core.problem import Bounds, Function, Problem
+from galapax.core.problem import Bounds, EqTolerance, Function, Problem
 from galapax.numerics import trigonometry
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, Literal
@@ -243,7 +243,8 @@ class Formulas:
     fun: Jaxpr
     ineq: Jaxpr | None
     eq: Jaxpr | None
-    eq_tolerance: float
+    eq_tolerance: EqTolerance | None  # None until it is derived from the values of eq
+    aims_at_zero: bool  # whether the refinement aims at eq = 0; else it makes use of the tolerance, which was given
     maximize: bool
     together: int  # the functions take so many solutions at once, (n, d); 0 for functions of one, (d,)
     own_trigonometry: bool  # sines and the like are computed by trigonometry.py
@@ -257,6 +258,11 @@ class Formulas:
     def digest(self) -> str:
         """A short name, for those who remember something about formulas but need not keep them."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def with_eq_tolerance(self, tolerance: EqTolerance) -> Formulas:
+        """Return the same functions with a tolerance that was derived from their values."""
+        _, programs = self.text.split("\n", 1)
+        return replace(self, eq_tolerance=tolerance, text=f"eq_tolerance {tolerance}\n{programs}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Formulas) and self.text == other.text
@@ -312,7 +318,7 @@ class Formulas:
             programs = [program for program in (self.ineq, self.eq) if program]
             return jnp.concatenate([_stack(call(program, consts, x), 1)[0].astype(x.dtype) for program in programs])
 
-        return newton_repair(x, values(x), jax.jacfwd(values)(x), self.shape.ineq, self.eq_tolerance, bounds)
+        return newton_repair(x, values(x), jax.jacfwd(values)(x), self.shape.ineq, self.eq_tolerance or 0.0, bounds)
 
     def constraints(self, consts: Constants, x: Array) -> Array:
         """Inequalities and equalities (k, p + q) at points x (k, d)."""
@@ -378,7 +384,8 @@ def _trace_functions(problem: Problem, dtype: Any, maximize: bool, vectorized: i
     check_names(problem, shape)
     hoisted = HoistedPrograms(list(closed.values()))
     own_trigonometry = not vectorized and _replaces_trigonometry([program.jaxpr for program in closed.values()])
-    header = f"{shape} {problem.eq_tolerance} {maximize} {vectorized} {own_trigonometry}"
+    is_given = problem.eq_tolerance is not None
+    header = f"eq_tolerance {problem.eq_tolerance}\n{shape} {is_given} {maximize} {vectorized} {own_trigonometry}"
     program_texts = tuple(f"{name}: {text_of(program.jaxpr)}" for name, program in closed.items())
     cache_key = (header, program_texts, hoisted.pattern)
     if cache_key not in _formulas_by_trace:
@@ -390,6 +397,7 @@ def _trace_functions(problem: Problem, dtype: Any, maximize: bool, vectorized: i
             programs.get("ineq"),
             programs.get("eq"),
             problem.eq_tolerance,
+            not is_given,
             maximize,
             together=vectorized,
             own_trigonometry=own_trigonometry,

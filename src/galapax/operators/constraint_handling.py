@@ -36,15 +36,18 @@ def initial_level(violation: Array, share: float) -> Array:
     return jnp.where(jnp.isfinite(level), level, 0)
 
 
-def newton_repair(x: Array, values: Array, jacobian: Array, ineq: int, eq_tolerance: float, bounds: Bounds) -> Array:
+def newton_repair(
+    x: Array, values: Array, jacobian: Array, ineq: int, eq_tolerance: float | tuple[float, ...], bounds: Bounds
+) -> Array:
     """Move x (d,) by a Newton step towards the constraints that it violates; unchanged if it violates none.
 
     values: (p + q,) at x, p = `ineq` inequalities before the equalities; jacobian (p + q, d). The step aims at half the
     tolerance of an equality, which leaves room for its curvature.
     """
     below, equal = values[:ineq], values[ineq:]
-    within = jnp.clip(equal, -eq_tolerance / 2, eq_tolerance / 2)
-    targets = [jnp.minimum(below, 0), jnp.where(jnp.abs(equal) > eq_tolerance, within, equal)]
+    tolerance = jnp.asarray(eq_tolerance, x.dtype)
+    within = jnp.clip(equal, -tolerance / 2, tolerance / 2)
+    targets = [jnp.minimum(below, 0), jnp.where(jnp.abs(equal) > tolerance, within, equal)]
     return project_onto_constraints(x, values, jacobian, jnp.concatenate(targets), bounds)
 
 

@@ -27,7 +27,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population, Shape
 from galapax.core.stop import Stop
 from galapax.execution.observers import Checkpoint
-from galapax.execution.state import BatchCheckpoint, FinishedBatch, Outcome, Polish, Survivors, Track
+from galapax.execution.state import BatchCheckpoint, Outcome, Polish, Survivors, Track
 from galapax.numerics import processes
 from galapax.objective.failures import Failed
 from galapax.objective.worker import Failure
@@ -36,12 +36,9 @@ from galapax.version import __version__
 
 MAGIC = b"galapax checkpoint 1\n"
 DIGEST_BYTES = 32
-# names in files; two of the classes had other names when the format was fixed
-FILE_NAMES: dict[type, str] = {FinishedBatch: "Done", BatchCheckpoint: "Standing"}
 REGISTERED_TYPES: dict[str, Any] = {
-    FILE_NAMES.get(c, c.__name__): c
+    c.__name__: c
     for c in (
-        FinishedBatch,
         Failed,
         Failure,
         Outcome,
@@ -128,7 +125,7 @@ def _encode(value: Any, arrays: list[np.ndarray]) -> Any:
     else:
         raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
     return {
-        "is": FILE_NAMES.get(type(value), type(value).__name__),
+        "is": type(value).__name__,
         "parts": {name: _encode(field, arrays) for name, field in fields.items()},
     }
 
@@ -213,14 +210,14 @@ class Keeper:
 
     # --- what `run_batch` calls, see execution/state.py ---
 
-    def begin_batch(self) -> FinishedBatch | BatchCheckpoint | None:
+    def begin_batch(self) -> Outcome | BatchCheckpoint | None:
         section, self.begun, self.made = self.sections[-1], self.begun + 1, 0
         if (
             section["at"] == self.begun
         ):  # of the last batch that was begun, be it over: it may be given more generations
             standing: BatchCheckpoint | None = section["standing"]
             return standing
-        done: FinishedBatch | None = section["done"][self.begun - 1] if self.begun <= len(section["done"]) else None
+        done: Outcome | None = section["done"][self.begun - 1] if self.begun <= len(section["done"]) else None
         return done
 
     def sizes(self) -> tuple[int, int] | None:
@@ -230,7 +227,7 @@ class Keeper:
             return (standing.runs, standing.width) if standing.runs else None
         if self.begun >= len(section["done"]):
             return None
-        outcome = section["done"][self.begun].outcome
+        outcome = section["done"][self.begun]
         return len(outcome.x), outcome.sizes[0][0]
 
     def restart_batch(self) -> None:
@@ -249,11 +246,11 @@ class Keeper:
     def save(self, standing: BatchCheckpoint) -> None:
         self.sections[-1] |= {"standing": standing, "at": self.begun}
         self.has_changes = True
-        if self.due(standing.made):
-            self.made = standing.made
+        if self.due(standing.generation):
+            self.made = standing.generation
             self._flush(wait=False)
 
-    def finish_batch(self, done: FinishedBatch) -> None:
+    def finish_batch(self, done: Outcome) -> None:
         section = self.sections[-1]
         section["done"][self.begun - 1 :] = [done]
         self.has_changes = True
@@ -389,7 +386,7 @@ def _check_sections(data: Any) -> None:
             and isinstance(section.get("task"), dict)
             and isinstance(section.get("done"), list)
         )
-        if not is_section or not all(isinstance(done, FinishedBatch) for done in section["done"]):
+        if not is_section or not all(isinstance(done, Outcome) for done in section["done"]):
             raise CorruptFileError("it contains no run")
         if not isinstance(section.get("standing"), BatchCheckpoint | None) or not isinstance(section.get("at"), int):
             raise CorruptFileError("it contains no run")

@@ -335,8 +335,8 @@ def constraint_rows(result: Result) -> list[tuple[str, float, str, str]]:
     rows = []
     for name, g in zip(names[: len(ineq)], ineq.tolist(), strict=True):
         rows.append((name, g, "<= 0", "violated" if g > 0 else "active" if g >= -ACTIVE_TOLERANCE else "slack"))
-    tolerance = result.problem.eq_tolerance
-    for name, h in zip(names[len(ineq) :], eq.tolist(), strict=True):
+    tolerances = np.broadcast_to(result.problem.eq_tolerance or 0.0, len(eq)).tolist()
+    for name, h, tolerance in zip(names[len(ineq) :], eq.tolist(), tolerances, strict=True):
         rows.append((name, h, f"0 ± {tolerance:g}", "violated" if abs(h) > tolerance else "active"))
     return rows
 

@@ -1,4 +1,4 @@
-"""Migration between the islands of a run, which are rows of an ensemble like any others.
+"""Runs on islands: each island is a row of its group, like a run of its own, and individuals migrate between them.
 
 An island's best survivors come to another island as candidates and are evaluated there, so no algorithm knows of it.
 Between two chunks the host carries them from slice to slice, wherever those are: on another thread, device or machine.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,20 +18,17 @@ import numpy as np
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, insert_immigrants, is_shared
-from galapax.core.errors import InputError, format_bytes
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Population, Record
-from galapax.core.interrupts import Interrupts
 from galapax.core.island_model import Islands
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
-from galapax.execution.batch_runner import BatchRunner
-from galapax.execution.host_loop import Slice, Watch
+from galapax.execution.batch_runner import Group
+from galapax.execution.host_loop import BatchView, Slice
 from galapax.execution.search import REASON, Carry, Search, active_state, run_axes
-from galapax.execution.state import BatchCheckpoint, FinishedBatch, Outcome, Track, to_host
+from galapax.execution.state import BatchCheckpoint, Outcome, Track, to_host
 from galapax.execution.task import Task
 from galapax.metrics.indicators import non_dominated
 from galapax.numerics import devices, processes, random
 from galapax.numerics.compile_cache import CompileTimer
-from galapax.objective.blackbox import BlackBox
 from galapax.operators import migration
 
 
@@ -58,7 +56,9 @@ class Migration:
         sent_by_batch = jax.device_get(
             [clock.call(_select_emigrants, fixed, batch.search, batch.keys, batch.carry, number) for batch in batches]
         )
-        emigrants = self.share.gather([rows[batch.wanted] for rows, batch in zip(sent_by_batch, batches, strict=True)])
+        emigrants = self.share.gather(
+            [rows[batch.active_rows] for rows, batch in zip(sent_by_batch, batches, strict=True)]
+        )
         leaving = emigrants.reshape(islands.count, -1, *emigrants.shape[1:])  # (islands, runs, m, d)
         source, rank = islands.routes(made // islands.migrate_every, self.seed)
         runs = np.arange(leaving.shape[1])
@@ -67,24 +67,23 @@ class Migration:
         first_row = self.share.first
         for batch in batches:
             rows_here = np.minimum(
-                first_row + np.arange(len(batch.cells)), first_row + len(batch.wanted) - 1
+                first_row + np.arange(len(batch.cells)), first_row + len(batch.active_rows) - 1
             )  # the last fills the slice up
             arguments = (batch.search, batch.keys, batch.carry, arriving[rows_here], is_over[rows_here], number)
             batch.carry = clock.call(_insert_immigrants, (islands.replace == "worst",), *arguments)
-            first_row += len(batch.wanted)
+            first_row += len(batch.active_rows)
 
-    def local_part(self, checkpoint: FinishedBatch | BatchCheckpoint | None) -> FinishedBatch | BatchCheckpoint | None:
+    def local_part(self, checkpoint: Outcome | BatchCheckpoint | None) -> Outcome | BatchCheckpoint | None:
         if checkpoint is None or not self.share.is_distributed:
             return checkpoint
         pieces = self.share.batches
-        snapshots = {g: populations[pieces.start : pieces.stop] for g, populations in checkpoint.taken.items()}
-        if isinstance(checkpoint, FinishedBatch):
-            rows = slice(self.share.first, self.share.first + self.share.local)
-            return FinishedBatch(checkpoint.outcome.of_runs(rows), snapshots)
+        if isinstance(checkpoint, Outcome):
+            return checkpoint.of_runs(slice(self.share.first, self.share.first + self.share.local))
+        snapshots = {g: populations[pieces.start : pieces.stop] for g, populations in checkpoint.snapshots.items()}
         carries, tracks, history = (
             getattr(checkpoint, name)[pieces.start : pieces.stop] for name in ("carries", "tracks", "history")
         )
-        return checkpoint._replace(carries=carries, tracks=tracks, history=history, taken=snapshots)
+        return checkpoint._replace(carries=carries, tracks=tracks, history=history, snapshots=snapshots)
 
     def all_gather(self, track: Track) -> Track:
         return Track.join(processes.all_gather_object(track)) if self.share.is_distributed else track
@@ -95,7 +94,7 @@ class Migration:
 
     def _rows_of_finished_runs(self, batches: list[Slice]) -> np.ndarray:
         """Which rows belong to a run of which some island has reached the target."""
-        hit_target = [batch.known.reason == STOP_CODES[Stop.TARGET] for batch in batches]
+        hit_target = [batch.active_track.reason == STOP_CODES[Stop.TARGET] for batch in batches]
         if not math.isfinite(self.target):
             return np.zeros(self.share.total, bool)
         all_hit = self.share.gather(hit_target).reshape(self.islands.count, -1)
@@ -103,7 +102,7 @@ class Migration:
 
 
 def _select_emigrants(count: int, best: bool, search: Search, keys: Array, carry: Carry, number: Array) -> Array:
-    """Those who leave each island, (S, m, d)."""
+    """Return the individuals that leave each island, (S, m, d)."""
     state = active_state(carry)
 
     def one(key: Array, population: Any) -> Array:
@@ -117,7 +116,7 @@ def _select_emigrants(count: int, best: bool, search: Search, keys: Array, carry
 def _insert_immigrants(
     worst: bool, search: Search, keys: Array, carry: Carry, arriving: Array, over: Array, number: Array
 ) -> Carry:
-    """The carry with arrivals (S, m, d) among the next candidates; runs that are over are marked so."""
+    """Return the carry with arrivals (S, m, d) among the next candidates. over: (S,), runs that end by their target."""
     state = carry.state
     in_use = search.counts(carry, number)
     count = arriving.shape[1]
@@ -130,115 +129,77 @@ def _insert_immigrants(
     axes = run_axes(state)
     insert = jax.vmap(one, in_axes=(search.setting_axes, 0, axes, 0, 0), out_axes=axes)
     new_state = insert(search.algorithm, keys, state, arriving, in_use)
-    frozen = carry.frozen
-    if frozen is not None:
-        running = frozen.marks[:, REASON] == RUNNING
-        reason = jnp.where(over & running, STOP_CODES[Stop.TARGET], frozen.marks[:, REASON])
-        frozen = frozen._replace(marks=frozen.marks.at[:, REASON].set(reason))
-    return Carry(new_state, frozen)
+    stop_state = carry.stop_state
+    if stop_state is not None:
+        running = stop_state.stop_columns[:, REASON] == RUNNING
+        reason = jnp.where(over & running, STOP_CODES[Stop.TARGET], stop_state.stop_columns[:, REASON])
+        stop_state = stop_state._replace(stop_columns=stop_state.stop_columns.at[:, REASON].set(reason))
+    return Carry(new_state, stop_state)
 
 
-def run_islands(
-    task: Task,
-    interrupts: Interrupts,
-    clock: CompileTimer,
-    box: BlackBox | None,
-    watch: Watch,
-    only: int | None = None,
-    sizes: list[int] | None = None,
-) -> Outcome:
-    """Compute every run of a task with its islands, in batches of whole runs.
+class IslandSchedule:
+    """Every run has several islands, each a row of its group.
 
-    only, sizes: compute just this run, by this process alone, in slices of this size.
+    row, width: of the only run, and the rows of its slices.
     """
-    assert task.options.islands is not None
-    n_islands = task.options.islands.count
-    rows = np.arange(task.total) if only is None else np.array([only])
-    runner = _build_runner(task, rows, interrupts, clock, box, None if sizes is None else sizes[0])
-    if runner.max_concurrent_runs < n_islands and len(rows) * n_islands > runner.max_concurrent_runs:
-        raise InputError(
-            f"{n_islands} islands with a population of {task.population} each do not fit into the "
-            f"{format_bytes(devices.free_memory())} that are free: take fewer islands or a smaller population."
+
+    def __init__(self, task: Task, row: int | None = None, width: int | None = None) -> None:
+        assert task.options.islands is not None
+        self.task, self.islands, self.width = task, task.options.islands, width
+        self.is_replay = row is not None
+        self.rows = np.arange(task.total) if row is None else np.array([row])
+        self.outcomes: list[Outcome] = []
+
+    def next_groups(self) -> list[Group]:
+        return [] if self.outcomes else [self._build_group()]
+
+    def _build_group(self) -> Group:
+        """Build the group of all islands; its rows are in order of islands, then runs."""
+        task, rows, n_islands = self.task, self.rows, self.islands.count
+        dtype = np.dtype(task.dtype)
+        keys = random.run_keys(task.seed, task.first_run, task.runs)[rows % task.runs]
+        initial = task.initial
+        if initial is not None and initial.ndim == 3:
+            initial = np.tile(initial[rows % task.runs], (n_islands, 1, 1))
+        search = task.search()
+
+        def tile_islands(leaf: Any) -> Any:
+            return leaf if is_shared(leaf) or not leaf.ndim else np.tile(leaf[rows].astype(dtype), n_islands)
+
+        search = replace(search, algorithm=jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared))
+        # on an accelerator the islands of a single run fill the device only together
+        is_single_run = task.is_single_run and devices.on_cpu()
+        island_task = replace(
+            task, solvers=task.solvers[:1], bound=task.bound[:1], is_single_run=is_single_run, initial=initial
+        ).with_options(runs=range(task.first_run, task.first_run + n_islands * len(rows)))
+        return Group(
+            island_task,
+            search,
+            keys=np.concatenate([random.island_keys(keys, island) for island in range(n_islands)]),
+            cells=np.tile(rows // task.runs, n_islands),
+            initial=initial,
+            rows_per_run=n_islands,
+            width=self.width,
+            exchange=partial(Migration, self.islands, task.seed, float(task.rules.target)),
+            is_local=self.is_replay,
         )
-    outcomes: list[Outcome] = []
 
-    def compute(batch_rows: np.ndarray) -> Outcome:
-        inner = _watch_islands(watch, task, outcomes, len(rows), n_islands)
-        watch.starts(task.first_run + int(rows[batch_rows[0]]) % task.runs)
-        island_rows = np.concatenate([island * len(rows) + batch_rows for island in range(n_islands)])
-        islands = runner.compute_batch(island_rows, inner, exchange=_exchange_factory(task), is_local=only is not None)
-        _merge_snapshots(watch, inner, len(batch_rows), n_islands)
-        watch.held = inner.held
-        return _merge_outcome(task, islands, n_islands)
+    def first_run(self, group: Group, runs: np.ndarray) -> int:
+        return self.task.first_run + int(self.rows[runs[0]]) % self.task.runs
 
-    for _, outcome in runner.iterate_batches(watch.journal, compute, rows_each=n_islands):
-        outcomes.append(outcome)
-        if outcome.stopped is not None:
-            break
-    return Outcome.join(outcomes)
+    def view(self, group: Group, runs: np.ndarray) -> BatchView:
+        finished = tuple(outcome.track for outcome in self.outcomes)
+        return BatchView(to_runs=partial(_merge_tracks, n_islands=self.islands.count), finished=finished)
 
+    def record(self, group: Group, runs: np.ndarray, outcome: Outcome) -> Outcome:
+        self.outcomes.append(_merge_outcome(self.task, outcome, self.islands.count))
+        return self.outcomes[-1]
 
-def _build_runner(
-    task: Task, rows: np.ndarray, interrupts: Interrupts, clock: CompileTimer, box: BlackBox | None, size: int | None
-) -> BatchRunner:
-    """Build the runner of all islands; its rows are ordered by island, then by run."""
-    assert task.options.islands is not None
-    n_islands, dtype = task.options.islands.count, np.dtype(task.dtype)
-    keys = random.run_keys(task.seed, task.first_run, task.runs)[rows % task.runs]
-    initial = task.initial
-    if initial is not None and initial.ndim == 3:
-        initial = np.tile(initial[rows % task.runs], (n_islands, 1, 1))
-    search = task.search()
+    def merge(self) -> Outcome:
+        return Outcome.join(self.outcomes)
 
-    def tile_islands(leaf: Any) -> Any:
-        return leaf if is_shared(leaf) or not leaf.ndim else np.tile(leaf[rows].astype(dtype), n_islands)
-
-    search = replace(search, algorithm=jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared))
-    # on an accelerator the islands of a single run fill the device only together
-    is_single_run = task.is_single_run and devices.on_cpu()
-    island_task = replace(
-        task, solvers=task.solvers[:1], bound=task.bound[:1], is_single_run=is_single_run, initial=initial
-    ).with_options(runs=range(task.first_run, task.first_run + n_islands * len(rows)))
-    return BatchRunner(
-        island_task, interrupts, clock, box, search=search,
-        keys=np.concatenate([random.island_keys(keys, island) for island in range(n_islands)]),
-        cells=np.tile(rows // task.runs, n_islands), size=size,
-    )  # fmt: skip
-
-
-def _exchange_factory(task: Task) -> Any:
-    assert task.options.islands is not None
-    islands, seed, target = task.options.islands, task.seed, float(task.rules.target)
-    return lambda share: Migration(islands, seed, target, share)
-
-
-def _watch_islands(watch: Watch, task: Task, outcomes: list[Outcome], total: int, n_islands: int) -> Watch:
-    """Return the Watch of the islands, which reports to `watch` about whole runs."""
-    inner = Watch(watch.interrupts, watch.deadline, snapshots=watch.snapshots, viewer=watch.viewer, held=watch.held)
-    inner.callback = watch.callback
-    inner.journal = watch.journal
-    earlier = [outcome.track for outcome in outcomes]
-
-    def notify(generation: int, now: Track) -> Stop | None:
-        assert watch.notify is not None
-        started = Track.join([*earlier, _merge_tracks(now, n_islands)])
-        n_missing = total - len(started.best)
-        return watch.notify(generation, Track.join([started, Track.start(n_missing)]) if n_missing else started)
-
-    inner.notify = notify if watch.notify is not None else None
-    return inner
-
-
-def _merge_snapshots(watch: Watch, inner: Watch, runs: int, n_islands: int) -> None:
-    """Merge the snapshots of islands into those of runs: the populations of a run's islands concatenated."""
-
-    def concatenate_islands(*populations: Any) -> Any:
-        rows = np.concatenate(populations)
-        rows = rows.reshape(n_islands, runs, *rows.shape[1:])
-        return np.concatenate(list(rows), axis=1)
-
-    for g, populations in inner.taken.items():
-        watch.taken.setdefault(g, []).append(jax.tree.map(concatenate_islands, *populations))
+    def only(self, row: int, sizes: list[int]) -> IslandSchedule:
+        return IslandSchedule(self.task, row, sizes[0])
 
 
 def _merge_tracks(rows: Track, n_islands: int) -> Track:
@@ -296,7 +257,17 @@ def _merge_outcome(task: Task, islands: Outcome, n_islands: int) -> Outcome:
         stopped=islands.stopped,
         device_seconds=islands.device_seconds,
         sizes=islands.sizes[: len(runs)],
+        snapshots={g: _merge_populations(population, n_islands) for g, population in islands.snapshots.items()},
     )
+
+
+def _merge_populations(population: Population, n_islands: int) -> Population:
+    """Concatenate the populations of a run's islands: (islands * runs, n, ...) to (runs, islands * n, ...)."""
+
+    def merge(rows: np.ndarray) -> np.ndarray:
+        return np.concatenate(list(rows.reshape(n_islands, -1, *rows.shape[1:])), axis=1)
+
+    return jax.tree.map(merge, population)
 
 
 def _merge_fronts(fronts: list[Population]) -> Population:

@@ -1,4 +1,4 @@
-"""The fused engine: a chunk of generations of independent runs is one kernel launch.
+"""The backend of fused kernels: a chunk of generations of independent runs is one kernel launch.
 
 The number of generations is an argument of the kernel, so that chunks of any length share it; only the history rows
 that the XLA program around it allocates come from a small set of sizes. A run that has ended leaves the kernel's loop.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import replace
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -22,12 +21,11 @@ from jax import Array
 from jax.experimental import buffer_callback
 
 from galapax.core.algorithm import estimate_cost
-from galapax.core.evaluation import Population
-from galapax.execution import search as searching
+from galapax.execution.compiled import Call, Pace
 from galapax.execution.host_loop import Slice
-from galapax.execution.search import Carry, Finished, Search
+from galapax.execution.search import Carry, Search
 from galapax.execution.slices import map_on_threads
-from galapax.execution.state import restore_arrays, summarize_chunk
+from galapax.execution.state import summarize_chunk
 from galapax.fused import kernel as kernels
 from galapax.fused.cpu_kernel import CpuKernel
 from galapax.fused.cuda import CudaKernel, current_device
@@ -96,13 +94,11 @@ def _work_per_generation(search: Search) -> int:
     return max(search.algorithm.population * dim, estimate_cost(search.algorithm, dim))
 
 
-Call = tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]  # a function, its static and its other arguments
-Pace = tuple[int, float]  # generations of the last chunk, and its seconds
 _paces: WeakKeyDictionary[Kernel, dict[int, Pace]] = WeakKeyDictionary()  # by number of runs
 
 
-class FusedEngine:
-    """An Engine whose chunks are generated kernels.
+class KernelBackend:
+    """Computes chunks by kernels of the fused compiler, for a GPU or a CPU.
 
     for_cpu: kernels for this machine's CPU instead of a GPU, where `threads` threads share the runs of a batch.
     """
@@ -116,7 +112,7 @@ class FusedEngine:
         # on a CPU compiling another program takes longer than clearing some rows
         has_room = HISTORY_ROWS[1] * row_bytes <= history_bytes
         self.rows = HISTORY_ROWS[1:] if for_cpu and has_room else HISTORY_ROWS
-        self.most = next((r for r in reversed(self.rows) if r * row_bytes <= history_bytes), HISTORY_ROWS[0])
+        self.max_generations = next((r for r in reversed(self.rows) if r * row_bytes <= history_bytes), HISTORY_ROWS[0])
         # estimated seconds of a generation, for the first chunk: barriers, latency of one run, throughput of all runs
         work = _work_per_generation(search)
         latency = work * (1e-8 if for_cpu else 1e-9 if width > 1 else 1e-10)
@@ -125,106 +121,62 @@ class FusedEngine:
         self._kernels: dict[int, tuple[Kernel, Layout]] = {}  # by id of the batch
         self.paces, self.runs = dict[int, Pace](), 0  # of the current kernel, and how many runs it computes
 
-    def begin(self, batches: list[Slice]) -> None:
-        _transfer(batches)
-        for batch in batches:
-            batch.carry = self._call(_begin_program(batch))
-            self._load_kernel(batch)
+    def assign_devices(self, batches: list[Slice]) -> None:
+        """Leave all slices on the default device."""
 
-    def _load_kernel(self, batch: Slice) -> None:
-        """Compile the kernel of a batch, whose carry is initialised, or take it from the cache."""
+    def can_precompile(self, batch: Slice) -> bool:
+        return True
+
+    def init_program(self, batch: Slice) -> Call:
+        return _init_carry, (), (batch.search, batch.keys, batch.initial)
+
+    def load(self, batch: Slice) -> None:
+        """Compile the kernel of a slice, whose carry is initialised, or take it from the cache."""
         assert batch.carry is not None
         kernel = compile_kernel(batch.search, len(batch.cells), self.for_cpu, self.clock)
         self._kernels[id(batch)] = kernel, kernels.find_layout(batch.search, batch.carry)
 
-    def memory(self) -> Any:
-        return None
+    def first_chunk(self, batch: Slice) -> Call:
+        return self._chunk(batch, 0, self.plan_chunk(0, 0.0))
 
-    def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        self.begin(batches)
-        for batch, arrays in zip(batches, carries, strict=True):
-            batch.carry = restore_arrays(batch.carry, arrays)
-
-    def pace(self, batches: list[Slice]) -> Pace:
+    def recall_pace(self, batches: list[Slice]) -> Pace:
         kernel, _ = self._kernels[id(batches[0])]
         self.paces, self.runs = _paces.setdefault(kernel, {}), sum(len(batch.cells) for batch in batches)
         return self.paces.get(self.runs, (0, 0.0))
 
-    def plan(self, length: int, seconds: float) -> int:
+    def plan_chunk(self, length: int, seconds: float) -> int:
         if length == 0:
-            return max(1, min(self.most, MAX_FIRST_CHUNK, int(KERNEL_CHUNK_SECONDS / 4 / self.generation_seconds)))
+            first = int(KERNEL_CHUNK_SECONDS / 4 / self.generation_seconds)
+            return max(1, min(self.max_generations, MAX_FIRST_CHUNK, first))
         self.paces[self.runs] = length, seconds
         generation_seconds = max(seconds, 1e-9) / length
         target = KERNEL_CHUNK_SECONDS / generation_seconds
         if self.for_cpu:
             target = max(target, min(TABLE_GENERATIONS, MAX_KERNEL_CHUNK_SECONDS / generation_seconds))
-        return max(1, min(self.most, 8 * length, int(target)))
+        return max(1, min(self.max_generations, 8 * length, int(target)))
 
     def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
-        calls = [self._chunk_program(batch, first, count) for batch in batches]
-        # on a CPU a second batch keeps the threads busy while the history of the first is summarised
-        results = map_on_threads(min(2, self.threads), self._call, calls, "slices")
-        for batch, (carry, history, _) in zip(batches, results, strict=True):
-            batch.carry, batch.latest = carry, [history]
-        return [[tally] for _, _, tally in results]
+        chunks = [self._chunk(batch, first, count) for batch in batches]
 
-    def _chunk_program(self, batch: Slice, first: int, count: int) -> Call:
-        """Return the call that computes a chunk of a batch, see `CompileTimer.program`."""
+        def call(chunk: Call) -> Any:
+            function, static, arguments = chunk
+            return self.clock.call(function, static, *arguments)
+
+        # on a CPU a second batch keeps the threads busy while the history of the first is summarised
+        results = map_on_threads(min(2, self.threads), call, chunks, "slices")
+        for batch, (carry, history, _) in zip(batches, results, strict=True):
+            batch.carry, batch.last_rows = carry, [history]
+        return [[summary] for _, _, summary in results]
+
+    def _chunk(self, batch: Slice, first: int, count: int) -> Call:
+        """Return the call that computes a chunk of a slice."""
         rows = next(r for r in self.rows if r >= count)
         kernel, layout = self._kernels[id(batch)]
         if isinstance(kernel, CpuKernel):
             kernel.threads = self.threads
-        span = np.array([first, count, rows, batch.wanted.max() + 1], np.int32)
+        span = np.array([first, count, rows, batch.active_rows.max() + 1], np.int32)
         span, constants = device_put_cached((span, list(kernel.text.constants)))
         return _run_chunk, (kernel, layout, rows), (batch.search, batch.keys, batch.carry, span, constants)
-
-    def finish(self, batches: list[Slice]) -> list[Finished]:
-        return [self._call(_finish_program(batch)) for batch in batches]
-
-    def _call(self, call: Call) -> Any:
-        function, static, arguments = call
-        return self.clock.call(function, static, *arguments)
-
-    def survivors(self, batch: Slice) -> Population:
-        return self.clock.call(searching.survivors, (), batch.carry)
-
-    def precompile(self, batch: Slice) -> Iterator[None]:
-        clock = CompileTimer(waits=False)
-        _transfer([batch])
-        program = clock.program(*_begin_program(batch))
-        yield
-        batch.carry = program.zeros_like_output()
-        self._load_kernel(batch)
-        clock.program(*self._chunk_program(batch, 0, self.plan(0, 0.0)))
-        yield
-        clock.program(*_finish_program(batch))
-
-
-def _transfer(batches: list[Slice]) -> None:
-    """Move what the batches share, and what each has for itself, onto the device in one transfer."""
-    first = batches[0].search
-    shared = first.bounds, first.rules, first.consts
-    per_batch = [(b.search.algorithm, b.keys, b.initial, b.search.rules.evaluations) for b in batches]
-    (bounds, rules, consts), per_batch = device_put_cached((shared, per_batch))
-    for batch, (algorithm, keys, initial, evaluations) in zip(batches, per_batch, strict=True):
-        batch.keys, batch.initial = keys, initial
-        batch.search = replace(
-            batch.search,
-            algorithm=algorithm,
-            bounds=bounds,
-            rules=rules._replace(evaluations=evaluations),
-            consts=consts,
-        )
-
-
-def _begin_program(batch: Slice) -> Call:
-    """Return the call that initialises the carry of a batch."""
-    return _init_carry, (), (batch.search, batch.keys, batch.initial)
-
-
-def _finish_program(batch: Slice) -> Call:
-    """Return the call that extracts the results of a batch, see `CompileTimer.program`."""
-    return searching.finish, (batch.span,), (batch.search, batch.carry, device_put_cached(batch.relative))
 
 
 def _init_carry(search: Search, keys: Array, initial: Array | None) -> Carry:
