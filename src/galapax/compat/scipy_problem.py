@@ -20,7 +20,7 @@ from galapax.api.constraints import stack_constraints
 from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.problem import FALLBACK_EQ_TOLERANCE, Function
+from galapax.core.problem import Function
 from galapax.core.variables import is_variables, variables_from_integrality
 from galapax.numerics import devices
 from galapax.objective.remote import pickle_functions
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     Constraint: TypeAlias = NonlinearConstraint | LinearConstraint | Bounds
     Map: TypeAlias = Callable[..., Iterable[Any]]  # as the builtin
+
+EQUALITY_WIDTH = 1e-4  # |h(x)| up to which differential_evolution, which has no gradients, takes h(x) = 0 as met
 
 
 def convert_problem(
@@ -245,7 +247,7 @@ class PopulationObjective:
             lower, upper = (
                 np.broadcast_to(np.asarray(side, np.float64), value.shape) for side in (constraint.lb, constraint.ub)
             )
-            tolerance = np.where(lower == upper, FALLBACK_EQ_TOLERANCE, 0.0)
+            tolerance = np.where(lower == upper, EQUALITY_WIDTH, 0.0)
             gap = np.maximum(np.maximum(lower - value, value - upper) - tolerance, 0)
             gaps.append(np.where(np.isnan(value), np.inf, gap))
         return np.concatenate(gaps)
