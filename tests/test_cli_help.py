@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax import algorithms, papers, problems
-from galapax.cli import errors, options, parsing
+from galapax.cli import error_report as errors
+from galapax.cli import parsing
+from galapax.cli import shell_options as options
 from galapax.cli.app import app
 from galapax.core.island_model import TOPOLOGIES
 from galapax.core.options import ENGINES, FAILURE_POLICIES, LEAVES, Options, group_arguments

@@ -84,7 +84,8 @@ def minimax(
     returned; `worst_cases` has all of them. nfev counts pairs of x and y, those of the independent searches included:
     `worst_case_nfev` is their number. With scenarios, it counts x, each of which meets every scenario.
     """
-    arguments, began, fun = locals(), time.perf_counter(), problems.as_problem(fun)
+    arguments, began = locals(), time.perf_counter()
+    game: Any = problems.as_problem(fun)
     options = Options.parse(arguments | {"polish": False})
     check_taken(options, "minimax")
     if not isinstance(options.keep.history, bool):
@@ -92,7 +93,7 @@ def minimax(
     compute = dataclasses.replace(options.compute, dtype=options.compute.dtype or "float64")
     options = dataclasses.replace(options, seed=random.resolve_seed(seed), compute=compute)
     if scenarios is not None:
-        if isinstance(fun, MinMaxProblem):
+        if isinstance(game, MinMaxProblem):
             raise InputError(
                 "a MinMaxProblem has bounds for y; to use scenarios, pass its fun and x_bounds to minimax."
             )
@@ -102,14 +103,14 @@ def minimax(
         shared |= {name: arguments[name] for name in ("population", "max_seconds", "on_failure", "keep")}
         shared |= {"seed": options.seed, "compute": compute}
         generations = SCENARIO_GENERATIONS if generations is None else options.generations
-        return _over_scenarios(fun, x_bounds, _scenarios(scenarios), algorithm, generations=generations, **shared)
+        return _over_scenarios(game, x_bounds, _scenarios(scenarios), algorithm, generations=generations, **shared)
     watchers = observers(callback, progress, live, checkpoint, resume)
-    if not isinstance(fun, MinMaxProblem):
-        problem = MinMaxProblem(fun, x_bounds, y_bounds)
+    if not isinstance(game, MinMaxProblem):
+        problem = MinMaxProblem(game, x_bounds, y_bounds)
     elif x_bounds is not None or y_bounds is not None:
         raise InputError("a MinMaxProblem has its own bounds: remove x_bounds and y_bounds.")
     else:
-        problem = fun
+        problem = game
     check_not_tracing()
     if not (isinstance(polish, bool) or (isinstance(polish, str) and polish == "auto")):
         raise InputError(f'polish must be True, False or "auto", got {polish!r}.')

@@ -9,7 +9,8 @@ from galapax.api.compare import compare as run_compare
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.sweep import sweep as run_sweep
-from galapax.cli import errors, inspect_commands, options, output, parsing
+from galapax.cli import error_report, inspect_commands, output, parsing
+from galapax.cli import shell_options as options
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
 from galapax.numerics import disk_cache, processes
@@ -43,7 +44,7 @@ def run_solve(context: typer.Context, problem: str, arguments: options.Arguments
         disk_cache.enable()
     else:
         disk_cache.disable()
-    with errors.report_errors(problem):
+    with error_report.report_errors(problem):
         processes.connect(arguments.coordinator, arguments.process_id, arguments.num_processes)
         if processes.process_index():  # the first one shows and writes
             arguments.quiet, arguments.as_json, arguments.out, arguments.live = True, False, None, False
@@ -112,7 +113,7 @@ def resume_run(
     problem: options.ResumedProblem = None,
 ) -> None:
     """Continue a run of `galapax solve --checkpoint FILE` as if it had never stopped."""
-    with errors.report_errors():
+    with error_report.report_errors():
         saved = parsing.read_checkpoint_options(file, problem)
     defaults = dict.fromkeys((*options.run_options(), *options.SOLVE)) | options.DEFAULTS | saved
     now = vars(arguments) | {"checkpoint": file, "resume": True}
@@ -140,7 +141,7 @@ def sweep(
     """
     disk_cache.enable()
     quiet, as_json = arguments.quiet, arguments.as_json
-    with errors.report_errors(problem):
+    with error_report.report_errors(problem):
         output.check_folder(arguments.out, arguments.force, "study.json")
         template = algorithms.get(algorithm)
         study = run_sweep(
@@ -169,7 +170,7 @@ def compare(arguments: options.Arguments) -> None:
     """
     disk_cache.enable()
     quiet, as_json, suite = arguments.quiet, arguments.as_json, arguments.suite
-    with errors.report_errors():
+    with error_report.report_errors():
         output.check_folder(arguments.out, arguments.force, "study.json")
         problems = parsing.load_problems(arguments.problem, suite, arguments.dim, arguments.instance)
         if arguments.target is not None:

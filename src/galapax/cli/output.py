@@ -19,7 +19,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from galapax._startup import INTERRUPTED
-from galapax.cli.errors import FAILED, print_error, use_shell_words
+from galapax.cli.error_report import FAILED, print_error, use_shell_words
 from galapax.core.errors import InputError
 from galapax.core.stop import Stop
 from galapax.execution.observers import LOOPBACK, Live
@@ -34,7 +34,7 @@ from galapax.view import terminal
 
 console = Console()
 
-DONE = 0  # exit code; see also cli/errors.py
+DONE = 0  # exit code; see also cli/error_report.py
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------

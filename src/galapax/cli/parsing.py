@@ -17,7 +17,7 @@ import numpy as np
 from galapax import algorithms, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.api.minimax import TAKEN, usual
-from galapax.cli.options import SOLVE, SUITE_ALGORITHMS, Arguments, run_options
+from galapax.cli.shell_options import SOLVE, SUITE_ALGORITHMS, Arguments, run_options
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_integer, check_positive
 from galapax.core.errors import InputError, unknown_name_error
@@ -46,7 +46,7 @@ VALUE_DESCRIPTIONS = {
 }
 BOOLEANS = {"true": True, "false": False}
 SUITE_TARGET = 1e-8  # distance to the best value at which a run on a suite's problem succeeds, unless it is given
-MAX_VARIABLES = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
+MAX_DIM = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
 
 
 # --- the problem ------------------------------------------------------------------------------------------------------
@@ -59,8 +59,8 @@ def load_problem(name: str, dim: int | None, minmax: bool = False) -> Any:
             raise InputError("--dim applies to built-in problems only; a file defines its own number of variables.")
         problem = load_file(Path(name))
     else:
-        if dim is not None and dim > MAX_VARIABLES:
-            raise InputError(f"--dim must be at most {MAX_VARIABLES}; got {dim}.")
+        if dim is not None and dim > MAX_DIM:
+            raise InputError(f"--dim must be at most {MAX_DIM}; got {dim}.")
         problem = problems.get(name) if dim is None else problems.get(name, dim=dim)
     if isinstance(problem, MinMaxProblem) and not minmax:
         raise InputError(f"{name} is a min-max problem; use galapax solve with the algorithm cde.")
@@ -379,10 +379,10 @@ def check_choice(arguments: Arguments, problem: Problem) -> Any:
 
 def parse_choice(text: str) -> Any:
     """Parse `knee`, `ideal`, `ask` or weights; near:1,2 is {"reference": values}, reach:1,2 {"aspiration": values}."""
-    word, colon, rest = text.partition(":")
+    word, colon, levels = text.partition(":")
     rule = {"near": "reference", "reach": "aspiration"}.get(word) if colon else None
     try:
-        values = [float(number) for number in (rest if rule else text).split(",")]
+        values = [float(number) for number in (levels if rule else text).split(",")]
     except ValueError:
         return text
     return {rule: values} if rule else values

@@ -19,7 +19,7 @@ from galapax.storage import atomic
 from galapax.version import __version__
 
 NAME = "manifest.json"
-FORMAT = 1
+MANIFEST_FORMAT = 1
 
 # The files that galapax writes, by the file that identifies a run or a study.
 FILES_OF_KIND = {
@@ -199,7 +199,8 @@ def _checksum_rows(rows: dict[str, Any]) -> str:
 def _compose(files: dict[str, tuple[int, str]]) -> bytes:
     """The text of a manifest."""
     rows = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
-    data = {"format": FORMAT, "program": f"galapax {__version__}", "files": rows, "checksum": _checksum_rows(rows)}
+    about = {"format": MANIFEST_FORMAT, "program": f"galapax {__version__}"}
+    data = {**about, "files": rows, "checksum": _checksum_rows(rows)}
     return json.dumps(data, indent=1).encode() + b"\n"
 
 
@@ -217,11 +218,14 @@ def _parse(text: bytes, file: Path) -> dict[str, tuple[int, str]]:
     try:
         data = json.loads(text)
         version = data["format"]
-        if isinstance(version, int) and version > FORMAT:
-            raise InputError(f"{file} has format {version}, written by a newer galapax; this one reads up to {FORMAT}.")
+        if isinstance(version, int) and version > MANIFEST_FORMAT:
+            raise InputError(
+                f"{file} has format {version}, written by a newer galapax; this one reads up to {MANIFEST_FORMAT}."
+            )
         rows = data["files"]
         # names that we never write are refused, whoever wrote them here: what a manifest names may be removed
-        if version != FORMAT or data["checksum"] != _checksum_rows(rows) or not ALL_FILE_NAMES.issuperset(rows):
+        is_whole = version == MANIFEST_FORMAT and data["checksum"] == _checksum_rows(rows)
+        if not is_whole or not ALL_FILE_NAMES.issuperset(rows):
             raise ValueError
         return {str(name): (int(row["bytes"]), str(row["sha256"])) for name, row in rows.items()}
     except InputError:

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from galapax._startup import INTERRUPTED
-from galapax.cli import options
+from galapax.cli import shell_options as options
 from galapax.core.errors import EvaluationError, InputError, LostProcess, MissingPackage
 
 FAILED, BAD_INPUT = 1, 2  # exit codes
@@ -73,14 +73,14 @@ def _flag(name: str) -> str:
 
 def locate_error(error: BaseException, file: Path) -> str:
     """Name the line of a file at which an error, or what caused it, was raised; "" where none of its lines was."""
-    place: BaseException | None = error
-    seen: set[int] = set()
-    found = ""
-    while place is not None and id(place) not in seen:
-        seen.add(id(place))
-        found = _last_line(place, place.__traceback__, file) or found
-        place = place.__cause__ or place.__context__
-    return found
+    cause: BaseException | None = error
+    visited: set[int] = set()
+    location = ""
+    while cause is not None and id(cause) not in visited:
+        visited.add(id(cause))
+        location = _last_line(cause, cause.__traceback__, file) or location
+        cause = cause.__cause__ or cause.__context__
+    return location
 
 
 def _last_line(error: BaseException, trace: TracebackType | None, file: Path) -> str:
