@@ -1,34 +1,39 @@
-"""What several test modules share, and what keeps the suite quick and small.
+"""The configuration of the tests, and the fixtures that several modules share.
 
-Nearly all of the suite's time goes into compiling, and most of its programs run for milliseconds. So XLA is asked to
-compile quickly rather than well, programs are kept on disk for as long as the session lasts, and files are given to
-workers whole, the dearest first. Set GALAPAX_TESTS_XLA=full for programs as a user gets them: `make test-slow` and
-`make test-gpu` do.
+Nearly all of the suite's time goes into compiling, and most of its programs run for milliseconds. So the tests differ
+from a user's session in these settings, and in nothing else:
+
+- XLA compiles quickly rather than well (compiler flags, JAX_DISABLE_MOST_OPTIMIZATIONS), unless
+  GALAPAX_TESTS_XLA=full is set, as `make test-slow` and `make test-gpu` do;
+- JAX keeps compiled programs in a folder of the session, and galapax's own disk cache is off;
+- GALAPAX_TESTS_PRETEND=accelerator gives the defaults and programs of an accelerator, on a CPU;
+- no program is compiled before it is needed (GALAPAX_PRECOMPILE=off), since tests count what is compiled.
+
+No default of a function is changed: a test that is about the evolution alone says `polish=False`. `tests_as_shipped/`
+runs what users get.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
-from pathlib import Path
 
 import jax
 import pytest
+from support.memory import forget_programs, resident, return_memory
 
-import galapax as gx
 from galapax.execution import memory, slices
 from galapax.numerics import compile_cache, devices, disk_cache
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
+CHROMIUM_OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                    "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 
+os.environ["GALAPAX_PRECOMPILE"] = "off"
 FULL = os.environ.get("GALAPAX_TESTS_XLA") == "full"
 if not FULL:
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for the processes that tests start
@@ -42,28 +47,15 @@ if not FULL:
         quickly = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
 
-compile_cache.PRECOMPILE = False  # tests count what is compiled
-
 if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and programs, on a CPU
     devices.platform = lambda: "accelerator"
-
-# the files that take longest begin, so that two workers end together
-LONGEST = ["contract", "minimize", "several", "examples", "dominance", "problems", "polish", "live", "checkpoint",
-           "cli", "constraints", "workers", "fused", "random", "report", "nsga2", "coevolution", "blackbox", "ga",
-           "islands", "lshade", "optimizer", "de", "memory", "errors", "sweep", "plots", "stopping",
-           "storage"]  # fmt: skip
-
-# more of the same at greater cost: they run with the slow tests
-LATER = tuple(
-    line for line in Path(__file__).with_name("slow.txt").read_text("utf-8").splitlines() if not line.startswith("#")
-)
 
 # tracing makes millions of objects that live; looking through them all again and again for garbage took a tenth of it
 gc.collect()
 gc.freeze()
 gc.set_threshold(100_000, 20, 50)
 
-MEMORY = 1.25 * 2**30  # a process that holds more forgets its programs when a module ends
+MAX_RESIDENT_BYTES = 1.25 * 2**30  # a process that holds more drops its programs when a module ends
 
 
 def pytest_configure(config):
@@ -76,66 +68,20 @@ def pytest_configure(config):
         return
     folder = tempfile.mkdtemp(prefix="galapax-tests-")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    kept = {
+    settings = {
         "jax_compilation_cache_dir": folder,
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    for name, value in kept.items():
+    for name, value in settings.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, value)
     os.environ["GALAPAX_CACHE"] = folder
 
 
 def pytest_collection_modifyitems(items):
-    def rank(item):
-        name = item.path.stem.removeprefix("test_")
-        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
-
-    items.sort(key=rank)  # stable
-    for item in items:
-        if f"{item.path.stem.removeprefix('test_')}::{item.name}".startswith(LATER):
-            item.add_marker(pytest.mark.slow)
-
-
-def resident():
-    """Bytes of memory that this process holds; 0 where that cannot be told."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
-
-
-def with_test_modules():
-    """The environment of a process that finds the tests' own modules."""
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-
-
-def forget_programs():
-    """Drop every compiled program, JAX's and galapax's own."""
-    compile_cache.clear()
-    jax.clear_caches()
-    give_back()
-
-
-def give_back():
-    """Memory that nothing refers to any more, to the system: C's library would keep it, and it would seem in use."""
-    gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
-        if trim is not None:
-            trim(0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_polish(request):
-    """Nearly all tests are about the evolution, and the polish is a program more for each of them to compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.path.stem not in ("test_polish", "test_examples", "test_exchange"):
-            patch.setitem(gx.minimize.__wrapped__.__kwdefaults__, "polish", False)
-            patch.setitem(gx.minimax.__wrapped__.__kwdefaults__, "polish", False)
-        yield
+    """Begin with the largest files, which take longest, so that two workers end together."""
+    items.sort(key=lambda item: item.path.stat().st_size, reverse=True)  # stable: a file's tests keep their order
 
 
 @pytest.fixture
@@ -156,15 +102,17 @@ def ctrl_c_raises():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _little_memory():
-    """Programs of runs go first: they are most of it, and modules share few. What JAX knows of its own functions goes
-    where that is not enough, since each module would trace them again.
+def _limit_memory():
+    """Drop compiled programs after a module that left too many.
+
+    Programs of runs go first: they are most of it, and modules share few. JAX's own caches go where that is not enough,
+    since each module would trace its functions again.
     """
     yield
-    if resident() > MEMORY:
+    if resident() > MAX_RESIDENT_BYTES:
         compile_cache.clear()
-        give_back()
-    if resident() > MEMORY:
+        return_memory()
+    if resident() > MAX_RESIDENT_BYTES:
         forget_programs()
 
 
@@ -197,9 +145,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     """What time.perf_counter reads during the test, however busy the machine is."""
-    made = Clock()
-    monkeypatch.setattr(time, "perf_counter", made)
-    return made
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
+    return clock
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +166,6 @@ def browser():
     if CHROMIUM is None:
         missing("Chromium")
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield made
-        made.close()
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
+        yield chromium
+        chromium.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # for killed_runs, which imports nothing of the other tests
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # for support.killed_runs, which imports nothing of the tests
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from killed_runs import KINDS, compare_with_killed
+from support.killed_runs import KINDS, compare_with_killed
 
 from galapax.numerics import devices
 

@@ -3,7 +3,7 @@
 A program is known by its function, by what is fixed in it, and by the shapes of its arguments; the values of the
 arguments are no part of it, so that no array of a user lives as long as a program does (see
 objective/hoist_constants.py).
-GALAPAX_PROGRAMS_MIB is the limit in MiB.
+GALAPAX_PROGRAMS_MIB is the limit in MiB. GALAPAX_PRECOMPILE=off: no program is compiled before it is needed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 
 LIMIT_MIB = 512.0
 BYTES_PER_CHARACTER = 25
-PRECOMPILE = True  # whether other threads make programs before they are asked for,
-MAX_HELPERS = 2  # so many of them at most
+MAX_HELPERS = 2  # threads that compile programs before they are needed
 UNCHECKED_BYTES = 2**24  # bytes of working memory that nobody asks about
 Options = Mapping[str, str | bool]
+
+
+def may_precompile() -> bool:
+    """Whether other threads may compile programs before they are needed, as GALAPAX_PRECOMPILE says."""
+    return os.environ.get("GALAPAX_PRECOMPILE", "").lower() not in ("off", "0", "no")
 
 
 class Program(NamedTuple):
@@ -150,7 +154,7 @@ class CompileCache:
         with_another: only once this thread makes a program, too. A call all of whose programs are there has no use for
         a helper, and starting one takes as long as a tenth of such a call.
         """
-        if not PRECOMPILE or devices.count_cores() < 2:
+        if not may_precompile() or devices.count_cores() < 2:
             return
         settings = devices.capture_jax_config()
 

@@ -1,6 +1,6 @@
 """Problems with integers and choices among their variables, whose optima are known: published, or found by enumeration.
 
-`tests/test_mixed.py` finds each optimum again, by trying every combination of the discrete variables.
+`tests/core/test_variables.py` finds each optimum again, by trying every combination of the discrete variables.
 """
 
 from __future__ import annotations

@@ -1,0 +1,334 @@
+"""Ask and tell: NumPy in, NumPy out."""
+
+import doctest
+
+import jax
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.api import optimizer
+
+BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
+LOWER, UPPER = np.array(BOX).T
+OPTIMUM = np.array([2.0, -2.5, 8.0])
+N = 12
+
+
+def bowl(x):
+    return np.sum((x - OPTIMUM) ** 2, axis=1)
+
+
+def optimize(fun=bowl, generations=60, **settings):
+    """An Optimizer after so many generations, and all points (G * n, d) that it asked for."""
+    opt = gx.Optimizer(BOX, "de", **{"population": N, **settings})
+    asked = []
+    for _ in range(generations):
+        x = opt.ask()
+        asked.append(x)
+        opt.tell(x, fun(x))
+    return opt, np.concatenate(asked)
+
+
+def test_the_example_in_its_docstring_runs():
+    found = doctest.DocTestFinder().find(optimizer.Optimizer, globs={"Optimizer": gx.Optimizer})
+    runner = doctest.DocTestRunner()
+    for example in found:
+        runner.run(example)
+    assert runner.tries > 0 and runner.failures == 0
+
+
+@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=pytest.mark.slow), "float32"])
+def test_asking_and_telling_finds_the_optimum(dtype):
+    opt, asked = optimize(generations=100, population=40, dtype=dtype)
+    np.testing.assert_allclose(opt.best.x, OPTIMUM, atol=0.05)
+    assert opt.best.fun < 0.01
+    assert asked.dtype == dtype and type(asked) is np.ndarray
+    assert opt.population.x.dtype == opt.population.objectives.dtype == dtype
+    assert np.all((asked >= LOWER) & (asked <= UPPER))
+
+
+@pytest.mark.parametrize("kind", [pytest.param(np.float64, marks=pytest.mark.slow), np.float32, list])
+def test_values_may_be_any_numbers(kind):
+    opt = gx.Optimizer(BOX, "de", population=N)
+    for _ in range(3):
+        x = opt.ask()
+        values = bowl(x).tolist() if kind is list else bowl(x).astype(kind)
+        opt.tell(x.tolist() if kind is list else x, values)
+    reference, _ = optimize(generations=3)
+    np.testing.assert_allclose(opt.best.fun, reference.best.fun, rtol=1e-6)
+
+
+def test_values_as_one_column_are_the_same():
+    column, _ = optimize(lambda x: bowl(x)[:, None], generations=5)
+    row, _ = optimize(generations=5)
+    assert np.array_equal(column.population.x, row.population.x)
+
+
+def test_ask_returns_the_same_points_until_tell():
+    opt = gx.Optimizer(BOX, "de", population=N)
+    first = opt.ask()
+    assert np.array_equal(opt.ask(), first)
+    opt.ask()[:] = 0.0  # a copy, the caller's own
+    assert np.array_equal(opt.ask(), first)
+    opt.tell(first, bowl(first))
+    assert not np.any(np.all(opt.ask() == first, axis=1))
+    assert np.array_equal(opt.ask(), opt.ask())
+
+
+def test_a_refused_tell_changes_nothing():
+    opt, _ = optimize(generations=2)
+    before, best = opt.ask(), opt.best
+    for wrong in ((before + 1.0, bowl(before)), (before, bowl(before)[:5]), (before, np.zeros((N, 2)))):
+        with pytest.raises(gx.InputError):
+            opt.tell(*wrong)
+    assert np.array_equal(opt.ask(), before)
+    assert (opt.generation, opt.nfev, opt.best.fun) == (2, 2 * N, best.fun)
+
+
+def test_best_is_the_best_point_passed_to_tell():
+    opt, asked = optimize(generations=10)
+    values = bowl(asked)
+    assert opt.best.fun == values.min()
+    assert np.array_equal(opt.best.x, asked[values.argmin()])
+    assert not opt.best.success and opt.best.feasible and opt.best.violation == 0.0  # nobody knows yet
+    assert (opt.best.nit, opt.best.nfev, opt.best.n_failed) == (10, 10 * N, 0)
+    assert isinstance(opt.best, gx.Result) and "10 generations" in opt.best.message
+
+
+def test_population_holds_the_survivors_and_their_values():
+    opt, asked = optimize(generations=10)
+    survivors = opt.population
+    assert survivors.x.shape == (N, 3) and survivors.objectives.shape == (N, 1) and survivors.violation is None
+    assert np.array_equal(survivors.fitness, bowl(survivors.x))
+    assert {tuple(x) for x in survivors.x} <= {tuple(x) for x in asked}
+    assert not any(isinstance(part, jax.Array) for part in survivors)
+
+
+def test_maximize_looks_for_the_largest_value():
+    opt, asked = optimize(generations=100, population=40, maximize=True)
+    values = bowl(asked)
+    assert opt.best.fun == values.max()
+    np.testing.assert_allclose(opt.best.x, [4.0, -7.0, -0.5], atol=0.1)
+    assert np.array_equal(opt.population.fitness, bowl(opt.population.x))
+    mirrored, _ = optimize(lambda x: -bowl(x), maximize=True)
+    plain, _ = optimize()
+    assert mirrored.best.fun == -plain.best.fun
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("maximize", [False, True])
+def test_bad_values_are_failures(bad, maximize):
+    opt, asked = optimize(lambda x: np.where(x[:, 0] > 2.75, bad, bowl(x)), generations=15, maximize=maximize)
+    fine = asked[asked[:, 0] <= 2.75]
+    assert opt.n_failed == opt.best.n_failed == len(asked) - len(fine) > 0
+    assert opt.best.fun == (bowl(fine).max() if maximize else bowl(fine).min())
+
+
+def test_nothing_but_failures_is_no_success():
+    opt, asked = optimize(lambda x: np.full(len(x), np.nan), generations=2)
+    best = opt.best
+    assert not best.success and not best.feasible and np.isnan(best.fun)
+    assert "No point has a finite value" in best.message
+    assert opt.n_failed == len(asked)
+
+
+def constrained(opt, generations):
+    """Tell bowl's values with 3 - x0 <= 0 and x0 + x1 = 0; all points that were asked for."""
+    asked = []
+    for _ in range(generations):
+        x = opt.ask()
+        asked.append(x)
+        opt.tell(x, bowl(x), ineq=3.0 - x[:, 0], eq=(x[:, 0] + x[:, 1])[:, None])
+    return np.concatenate(asked)
+
+
+def test_tell_takes_constraints_with_the_values():
+    opt = gx.Optimizer(BOX, "de", population=N, eq_tolerance=0.05)
+    asked = constrained(opt, 100)
+    violation = np.maximum(3.0 - asked[:, 0], 0) + np.maximum(np.abs(asked[:, 0] + asked[:, 1]) - 0.05, 0)
+    assert np.any(violation == 0)
+    assert opt.best.feasible and opt.best.violation == 0.0
+    assert opt.best.fun == bowl(asked[violation == 0]).min()
+    assert opt.population.violation.shape == (N,)
+
+
+def test_the_least_infeasible_point_is_best_until_one_is_feasible():
+    opt = gx.Optimizer(BOX, "de", population=N)
+    x = opt.ask()
+    opt.tell(x, bowl(x), ineq=np.column_stack([6.0 - x[:, 0], x[:, 1]]))
+    assert not opt.best.feasible and not opt.best.success
+    assert opt.best.violation == pytest.approx(6.0 - x[:, 0].max())
+    assert np.array_equal(opt.best.x, x[x[:, 0].argmax()])
+
+
+def test_constraints_make_the_same_run_as_minimize():
+    opt = gx.Optimizer(BOX, "de", population=N, seed=4, run=1)
+    constrained(opt, 20)
+    res = gx.minimize(
+        lambda x: bowl(x[None])[0],
+        BOX,
+        "de",
+        ineq=lambda x: 3.0 - x[0],
+        eq=lambda x: x[0] + x[1],
+        population=N,
+        generations=20,
+        seed=4,
+        blackbox=True,
+        runs=range(1, 2),
+    )
+    np.testing.assert_allclose(opt.population.x, res.population, rtol=1e-9)
+    assert opt.best.violation == pytest.approx(res.violation)
+
+
+def test_a_bad_constraint_value_is_a_failure():
+    opt = gx.Optimizer(BOX, "de", population=N)
+    x = opt.ask()
+    opt.tell(x, bowl(x), ineq=np.where(x[:, 0] > 2.75, np.nan, -1.0))
+    assert opt.n_failed == np.sum(x[:, 0] > 2.75) > 0
+    assert opt.best.x[0] <= 2.75
+
+
+def test_seed_and_run_number_choose_the_draws():
+    first, again, seed, run = (
+        gx.Optimizer(BOX, "de", population=N, **settings).ask() for settings in ({}, {}, {"seed": 1}, {"run": 1})
+    )
+    assert np.array_equal(first, again)
+    assert not np.any(first == seed) and not np.any(first == run) and not np.any(seed == run)
+
+
+def test_algorithm_may_be_a_name_an_instance_or_left_to_the_library():
+    by_name = gx.Optimizer(BOX, "random", population=N)
+    by_instance = gx.Optimizer(BOX, gx.RandomSearch(population=N))
+    assert np.array_equal(by_name.ask(), by_instance.ask())
+    assert gx.Optimizer(BOX).ask().shape[1] == 3
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_precision_of_jax_is_left_alone(x64):
+    with jax.enable_x64(x64):
+        for dtype in ("float32", "float64"):
+            opt, _ = optimize(generations=2, dtype=dtype)
+            assert opt.best.fun > 0 and opt.ask().dtype == dtype
+            assert jax.config.jax_enable_x64 == x64
+
+
+# --- repairs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_with_a_problem_candidates_are_moved_onto_the_equalities_as_in_minimize():
+    problem = gx.problems.get("g11")
+    solver = gx.EpsilonDE(population=8)
+    res = gx.minimize(problem, algorithm=solver, generations=20, seed=3, polish=False)
+    opt = gx.Optimizer(problem, solver, seed=3)
+    for _ in range(20):
+        x = opt.ask()
+        values = {name: np.array([np.asarray(getattr(problem, name)(p)) for p in x]) for name in ("fun", "eq")}
+        opt.tell(x, values["fun"], eq=values["eq"])
+    assert opt.nfev == res.nfev == 20 * (8 + 2 * 3)  # two of the eight are moved, each at 1 + d evaluations
+    np.testing.assert_allclose(opt.population.x, res.population, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_without_formulas_the_optimizer_says_that_it_cannot_repair():
+    opt = gx.Optimizer([(-1.0, 1.0)] * 2, gx.EpsilonDE(population=8))
+    x = opt.ask()
+    with pytest.warns(UserWarning, match="cannot do without their formulas.*give it the Problem"):
+        opt.tell(x, x.sum(axis=1), eq=x[:, :1] - 0.5)
+    assert opt.nfev == 8
+
+
+def test_tell_takes_parts_of_a_generation_in_any_order():
+    """And what comes of it is what comes of whole generations."""
+    whole, parts = (gx.Optimizer(BOX, "de", population=12, seed=5) for _ in range(2))
+    rng = np.random.default_rng(1)
+    for generation in range(4):
+        x = whole.ask()
+        whole.tell(x, (x**2).sum(axis=1))
+        taken = [parts.ask(5) for _ in range(4)]
+        assert [len(part) for part in taken] == [5, 5, 2, 0] and np.array_equal(np.concatenate(taken), x)
+        points = rng.permutation(x)
+        for part in np.array_split(points, 4):
+            assert parts.generation == generation and len(parts.ask()) >= len(part)
+            parts.tell(part, (part**2).sum(axis=1))
+    assert np.array_equal(whole.ask(), parts.ask()) and whole.best.fun == parts.best.fun and parts.nfev == 48
+
+
+def test_points_that_do_not_wait_are_refused():
+    opt = gx.Optimizer(BOX, "de", population=6)
+    x = opt.ask(2)
+    opt.tell(x, [1.0, 2.0])
+    with pytest.raises(gx.InputError, match=r"points of the last ask, each once; 4 of shape"):
+        opt.tell(x, [1.0, 2.0])
+    with pytest.raises(gx.InputError, match="points of the last ask"):
+        opt.tell(opt.ask(1) + 1e-9, [1.0])
+    with pytest.raises(gx.InputError, match="k must be at least 1"):
+        opt.ask(0)
+
+
+def test_a_point_asked_twice_needs_tell_twice():
+    opt = gx.Optimizer([(0.0, 1.0)], gx.RandomSearch(population=4), seed=1)
+    opt._points[1] = opt._points[0]
+    opt.tell(opt.ask()[[1, 0]], [1.0, 2.0])
+    assert opt.generation == 0 and len(opt.ask()) == 2
+
+
+# --- restarts ---------------------------------------------------------------------------------------------------------
+
+
+def bumps(x):
+    """Rastrigin's function of rows x (n, d), off centre."""
+    moved = np.atleast_2d(x) - 0.4
+    return 10 * moved.shape[1] + np.sum(moved**2 - 10 * np.cos(2 * np.pi * moved), axis=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "restarts", "most"),
+    [("cmaes", "ipop", 1500), (None, "auto", 8000)],
+)
+def test_it_restarts_as_minimize_does(algorithm, restarts, most):
+    """The same points in the same order, over several searches."""
+    box, seen, asked = [(-5.0, 5.3)] * 2, [], []
+
+    def one(x):
+        seen.append(np.array(x))
+        return float(bumps(x)[0])
+
+    options = {"restarts": restarts, "max_evaluations": most, "seed": 4}
+    want = gx.minimize(one, box, algorithm, blackbox=True, target=-1.0, **options)
+    opt = gx.Optimizer(box, algorithm, **options)
+    while opt.nfev < want.nfev:
+        asked.append(opt.ask())
+        opt.tell(asked[-1], bumps(asked[-1]))
+        assert opt.best.fun <= bumps(asked[-1]).min()
+    np.testing.assert_allclose(np.concatenate(asked), np.stack(seen), rtol=0, atol=1e-9)
+    assert opt.best.fun == want.fun and opt.best.nfev == want.nfev and opt.best.nit == want.nit
+    assert len({len(x) for x in asked}) > 1 and "searches" in opt.best.message
+
+
+def test_a_named_algorithm_does_not_restart_unless_asked():
+    opt = gx.Optimizer([(-5.0, 5.3)] * 2, "cmaes", seed=4)
+    while opt.generation < 400:
+        x = opt.ask()
+        assert len(x) == 6
+        opt.tell(x, bumps(x))
+    assert np.abs(x - x[0]).max() < 1e-6 and opt.best.message == "Told 400 generations."
+
+
+def test_the_message_mentions_five_searches_that_agree():
+    opt = gx.Optimizer([(-5.0, 5.3)] * 2, "cmaes", restarts="plain")
+    assert opt.ask().shape == (6, 2)
+    while opt.generation < 2000 and (opt.generation == 0 or opt.best.stop != "tolerance"):
+        x = opt.ask()
+        opt.tell(x, np.sum((x - 1.0) ** 2, axis=1))
+    assert opt.best.stop == "tolerance" and opt.best.message.endswith("of 6 searches.")
+    np.testing.assert_allclose(opt.best.x, 1.0, atol=1e-8)
+
+
+def test_restarts_of_several_objectives_are_refused():
+    opt = gx.Optimizer([(0.0, 1.0)] * 2, "nsga2", population=8, restarts="plain")
+    x = opt.ask()
+    with pytest.raises(gx.InputError, match="restarts apply to one objective, and values has 2 columns"):
+        opt.tell(x, x)

@@ -1,0 +1,270 @@
+"""Runs that restart: which search follows, what a run of several searches adds up to, and when it is over."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.algorithms.portfolio import Portfolio
+from galapax.core.errors import InputError
+from galapax.core.restarts import (
+    BIPOP,
+    IPOP,
+    MIN_AGREEING_SEARCHES,
+    NextSearch,
+    Plain,
+    SearchSummary,
+    count_agreeing_searches,
+)
+from galapax.core.stop import Stop
+from galapax.execution import restart_schedule
+from galapax.fused import cpu_kernel
+from galapax.numerics import compile_cache, devices
+
+BOX = [(-5.0, 5.0)] * 3
+
+
+def past(kind="first", spent=100, best=1.0, x=0.5, stop=Stop.TOLERANCE, population=10):
+    return SearchSummary(kind, population, spent, best, 0.0, np.full(2, x), stop)
+
+
+def test_ipop_doubles_the_population():
+    own = gx.CMAES()
+    legs = [IPOP().next(own, [past()] * made, math.inf, lambda: 0.5) for made in range(1, 5)]
+    assert [leg.algorithm.samples for leg in legs] == [20, 40, 80, 160]
+    assert [leg.algorithm.population for leg in legs] == [40, 40, 160, 160]  # few programs serve them
+
+
+def test_bipop_gives_the_turn_to_the_regime_that_spent_less():
+    own = gx.CMAES()
+    first = BIPOP().next(own, [], math.inf, lambda: 0.5)
+    assert first.algorithm is own
+    large = BIPOP().next(own, [past()], math.inf, lambda: 0.5)
+    assert large.kind == "large" and large.algorithm.samples == 20
+    small = BIPOP().next(own, [past(), past("large", 500)], math.inf, lambda: 0.99)
+    assert small.kind == "small" and small.evaluations == 250
+    assert small.algorithm.sigma0 < 0.03 < own.sigma0
+    after = BIPOP().next(own, [past(), past("large", 500), past("small", 500)], math.inf, lambda: 0.5)
+    assert after.kind == "large" and after.algorithm.samples == 40
+    sizes = {BIPOP().next(own, [past()] + [past("large", 900)] * 5, math.inf, lambda d=d: d).algorithm.samples
+             for d in np.linspace(0, 0.99, 50)}  # fmt: skip
+    assert sizes == {10, 20, 40, 80, 160}  # from the first to half of the largest
+
+
+def test_the_portfolio_gives_differential_evolution_its_part_once():
+    own, draw = gx.CMAES(), lambda: 0.5
+    here, there = past(best=1.0, x=0.1, spent=3000), past("large", best=2.0, x=0.9, spent=3000)
+    assert Portfolio().next(own, [here, here], 20_000.0, draw).kind == "again"  # all agree
+    assert Portfolio().next(own, [here, there], 90_000.0, draw).kind in ("large", "small")
+    leg = Portfolio().next(own, [here, there], 14_000.0, draw)
+    assert isinstance(leg.algorithm, gx.LSHADE) and leg.evaluations == 5000
+    done = [here, there, past("evolution", 5000, 3.0, 0.7)]
+    assert Portfolio().next(own, done, 9000.0, draw).kind in ("large", "small")
+    assert Portfolio().next(own, [here, there], 1000.0, draw).kind != "evolution"  # too little is left for it
+
+
+def test_found_counts_searches_that_converged_to_the_best():
+    assert count_agreeing_searches([past(best=1.0)]) == 1
+    assert (
+        count_agreeing_searches([past(best=1.0), past(best=1.0 + 1e-12, x=0.9), past(best=2.0, x=0.1)]) == 2
+    )  # as good, elsewhere
+    assert (
+        count_agreeing_searches([past(best=1e-20), past(best=3e-21), past(best=1e-21, stop=Stop.STALL)]) == 2
+    )  # the same place
+
+
+def rastrigin(x):
+    return jnp.sum((x - 0.7) ** 2 - 10 * jnp.cos(2 * jnp.pi * (x - 0.7)) + 10)
+
+
+def dimpled(x):
+    return jnp.sum((x - 0.7) ** 2 - 3 * jnp.cos(2 * jnp.pi * (x - 0.7)) + 3)
+
+
+def bowl(x):
+    return jnp.sum((x - 0.7) ** 2)
+
+
+SPENT = 3000  # evaluations: enough for several searches of different sizes
+
+
+@pytest.fixture(scope="module")
+def several():
+    return gx.minimize(
+        rastrigin,
+        BOX,
+        "cmaes",
+        restarts="bipop",
+        runs=5,
+        max_evaluations=SPENT,
+        keep=gx.Keep(history="x"),
+        polish=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_run_of_several_searches_adds_up(several):
+    runs = several.runs
+    assert np.all(runs.nfev <= SPENT) and np.all(runs.nfev > 5 / 6 * SPENT)
+    for r in range(5):
+        own = several.run(r)
+        assert own.fun == runs.fun[r] and np.array_equal(own.x, runs.x[r]) and own.nfev == runs.nfev[r]
+        best = own.history.best
+        assert len(best) == own.nit and np.all(np.diff(best) <= 0) and best[-1] == own.fun
+        assert np.array_equal(own.history.x[-1], own.x)
+        assert own.history.nfev[-1] == own.nfev and np.all(np.diff(own.history.nfev) > 0)
+        assert np.asarray(rastrigin(jnp.asarray(own.x))) == pytest.approx(own.fun, rel=1e-5, abs=1e-6)
+
+
+def test_a_run_is_the_same_in_every_ensemble(several):
+    fewer = gx.minimize(
+        rastrigin,
+        BOX,
+        "cmaes",
+        restarts="bipop",
+        max_evaluations=SPENT,
+        keep=gx.Keep(history="x"),
+        runs=range(3, 5),
+        polish=False,
+    )
+    assert np.array_equal(fewer.runs.fun, several.runs.fun[3:]) and np.array_equal(fewer.runs.x, several.runs.x[3:])
+
+
+@pytest.mark.slow
+def test_restarts_find_what_one_search_misses():
+    options = {"target": 1e-8, "runs": 5, "max_evaluations": 30_000, "polish": False}
+    once = gx.minimize(dimpled, BOX, "cmaes", **options).runs.success
+    again = gx.minimize(dimpled, BOX, "cmaes", restarts="bipop", **options).runs.success
+    assert again.sum() >= 4 > once.sum() + 1
+
+
+@pytest.mark.slow
+def test_a_run_ends_when_the_same_point_was_found_again_and_again():
+    result = gx.minimize(bowl, BOX, polish=False)
+    assert result.stop is Stop.TOLERANCE and result.success and result.nfev < 20_000
+    alone = gx.minimize(bowl, BOX, "cmaes", polish=False)
+    assert MIN_AGREEING_SEARCHES * 0.6 < result.nfev / alone.nfev < MIN_AGREEING_SEARCHES * 1.6
+    assert "5" in result.message or "converged" in result.message
+    wanted = gx.minimize(bowl, BOX, target=-1.0, max_evaluations=6000, polish=False)
+    assert wanted.stop is Stop.BUDGET and not wanted.success and wanted.nfev > 5500  # a target is looked for to the end
+
+
+@pytest.mark.slow
+def test_a_black_box_restarts_too():
+    calls = []
+
+    def counted(x):
+        calls.append(x)
+        return float(((x - 0.7) ** 2 - 3 * np.cos(6 * (x - 0.7))).sum())
+
+    result = gx.minimize(counted, BOX, "cmaes", restarts="ipop", blackbox=True, max_evaluations=1500)
+    assert len(calls) == result.nfev <= 1500 and result.nfev > 1300
+
+
+@pytest.mark.slow
+def test_generations_and_callbacks_hold_for_the_whole_run():
+    seen = []
+    options = {"restarts": "plain", "generations": 250, "polish": False}
+    result = gx.minimize(bowl, BOX, "cmaes", **options, callback=lambda p: seen.append(p.nfev))
+    assert result.nit == 250 and result.stop is Stop.BUDGET
+    assert seen == sorted(seen) and seen[-1] == result.nfev
+    stopped = gx.minimize(
+        bowl, BOX, "cmaes", restarts="plain", target=-1.0, callback=lambda p: p.generation > 250, polish=False
+    )
+    assert stopped.stop is Stop.CALLBACK and not stopped.success
+
+
+@pytest.mark.slow
+def test_an_algorithm_without_a_spread_restarts():
+    result = gx.minimize(bowl, BOX, gx.DE(population=30), restarts="plain", max_evaluations=30_000, polish=False)
+    assert result.success and result.nfev <= 30_000
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"restarts": "often"}, "restarts must be"),
+        ({"restarts": 3}, "restarts must be"),
+        ({"restarts": "plain", "algorithm": "nsga2"}, "one objective"),
+        (
+            {"restarts": "plain", "algorithm": "cmaes", "runs": 2, "keep": gx.Keep(snapshots=[1])},
+            "snapshots of several restarting runs",
+        ),
+        ({"tolerance": -1.0}, "tolerance is a fraction of the box"),
+        ({"tolerance": 1.5}, "tolerance is a fraction of the box"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(options, sentence):
+    fun = (lambda x: jnp.stack([x[0], 1 - x[0]])) if options.get("algorithm") == "nsga2" else bowl
+    with pytest.raises(InputError, match=sentence):
+        gx.minimize(fun, BOX, **options)
+
+
+def test_plain_takes_the_same_again():
+    own = gx.DE()
+    assert Plain().next(own, [past()], 10.0, lambda: 0.5).algorithm is own
+
+
+# --- programs of searches to come -------------------------------------------------------------------------------------
+
+
+def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
+    own, large = gx.CMAES(), NextSearch(gx.CMAES().with_doubled_population(10, 1), "large")
+    here, there = past(best=1.0, x=0.1, spent=3000), past("again", best=2.0, x=0.9, spent=3000)
+    assert Portfolio().predict_next(own, [], NextSearch(own, "first"), 50_000.0) == []
+    assert Portfolio().predict_next(own, [here, here], NextSearch(own, "again"), 50_000.0) == []
+    evolution, larger = Portfolio().predict_next(own, [here, there], large, 44_000.0)
+    assert evolution == Portfolio(wait=0.1).next(own, [here, there], 44_000.0, lambda: 0.5)  # that very search
+    assert evolution.kind == "evolution" and (larger.kind, larger.algorithm.samples) == ("large", 40)
+    evolved = [here, there, past("evolution", 5000)]
+    assert [leg.kind for leg in Portfolio().predict_next(own, evolved, large, 44_000.0)] == ["large"]  # once
+    assert BIPOP().predict_next(own, [here], large, 3999.0) == []  # a hundred generations of 40 cannot be had
+    (same,) = BIPOP().predict_next(own, [here], NextSearch(own, "small"), 40_000.0)
+    assert same.algorithm.samples == 20
+    assert Plain().predict_next(own, [here, there], large, 44_000.0) == []
+
+
+@pytest.mark.parametrize(
+    ("library", "generations", "engine"),
+    [
+        pytest.param(jnp, "_chunk", "auto", id="traced"),
+        pytest.param(jnp, "_chunk", "native", id="kernels", marks=pytest.mark.slow),
+        pytest.param(np, "_tell", "auto", id="blackbox"),
+    ],
+)
+def test_programs_that_are_made_ahead_are_those_that_searches_need(library, generations, engine, monkeypatch):
+    """Made from shapes alone: nobody compiles them again."""
+    compile_cache.clear()  # of another engine the same test has made some
+    made, expected, every = [], [], []
+    compiled = compile_cache._compiled
+
+    def noted(function, fixed, arguments, *rest):
+        kind = getattr(arguments[0], "algorithm", None)
+        made.append((function.__name__, type(kind).__name__, getattr(kind, "population", 0)))
+        every.append((*made[-1], fixed))
+        return compiled(function, fixed, arguments, *rest)
+
+    def at_once(steps):
+        before = len(made)
+        list(steps())
+        expected.extend(made[before:])
+
+    def waves(x):
+        return library.sum(x * x - 9.7 * library.cos(6.1 * x))
+
+    monkeypatch.setattr(compile_cache, "_compiled", noted)
+    monkeypatch.setattr(compile_cache.PROGRAMS, "precompile", at_once)
+    monkeypatch.setattr(restart_schedule, "MIN_COMPILE_SECONDS", -1.0)
+    most = 30_000 if library is jnp else 12_000
+    if engine == "native" and (cpu_kernel.find_compiler() is None or not devices.on_cpu()):
+        pytest.skip("needs a C compiler and JAX on a CPU")
+    wavy = gx.minimize(
+        waves, BOX, max_evaluations=most, polish="auto", blackbox=library is np, compute=gx.Compute(engine=engine)
+    )
+    assert wavy.stop is Stop.BUDGET
+    assert {(generations, "LSHADE", 18), ("finish", "LSHADE", 18)} < set(expected)
+    assert {kind for name, kind, _ in expected if name == generations} == {"LSHADE", "CMAES"}
+    assert (("refine", "NoneType", 0) in expected) == (library is jnp)
+    assert len(set(every)) == len(every), "a program was made twice"

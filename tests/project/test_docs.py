@@ -1,0 +1,112 @@
+"""The documentation holds together: links and anchors lead somewhere, every page is on the site, tables are current."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+import galapax as gx
+
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+SITE = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+SHARED = {"jso": "lshade", "fep": "ep", "random": "random_search"}  # algorithms on the page of another
+
+
+def loaded(file: Path):
+    """A script of the documentation, as a module."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def text_of(page: Path) -> str:
+    """A page without its code."""
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as the usual hosts and the site name them."""
+    heads = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M), re.M
+    )
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings_that_are_there(page):
+    for link in LINK.findall(text_of(page)):
+        if re.match(r"[a-z]+:", link):
+            assert link.startswith("https://"), link
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link} leads nowhere"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_every_page_is_on_the_site_and_every_entry_is_a_page():
+    listed = set(re.findall(r": ([\w/.-]+\.(?:md|ipynb))$", SITE, re.MULTILINE))
+    there = {str(p.relative_to(ROOT / "docs")) for kind in ("md", "ipynb") for p in (ROOT / "docs").rglob(f"*.{kind}")}
+    assert listed == there
+
+
+@pytest.mark.parametrize("name", gx.algorithms.ALGORITHMS)
+def test_every_algorithm_has_a_page_with_equation_picture_advice_and_measurements(name):
+    page = ROOT / f"docs/explain/{SHARED.get(name, name)}.md"
+    text = page.read_text(encoding="utf-8")
+    assert "```math\n" in text and "## When to use it" in text and "## Source" in text and f"`{name}`" in text
+    picture = re.search(r"!\[[^\]]{10,}\]\((pictures/\w+\.png)\)", text)
+    assert picture is not None and (page.parent / picture[1]).stat().st_size < 150_000
+    assert re.search(r"<!-- measured: .*?-->\n.*?\| --- .*?<!-- end -->", text, re.DOTALL), "run docs/generate.py"
+    assert f"({page.name})" in (page.parent / "index.md").read_text(encoding="utf-8")
+
+
+def test_tables_are_what_the_saved_data_say():
+    generate = loaded(ROOT / "docs/generate.py")
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        assert generate.written(text) == text, f"{page.name} is out of date: run python docs/generate.py"
+
+
+def test_the_reference_has_every_public_name():
+    reference = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    shown = {line.rsplit(".", 1)[-1] for line in re.findall(r"^::: (\S+)$", reference, re.MULTILINE)}
+    elsewhere = {"algorithms", "Bounds", "__version__", "best_1", "rand_1", "cache", "gagpu", "problems"}
+    assert set(gx.__all__) - elsewhere - shown == set()
+
+
+def test_docstrings_become_lists_of_their_entries():
+    pytest.importorskip("griffe")
+    site = loaded(ROOT / "docs/site/docstrings.py")
+    assert site.single("c: second. d: third. (Note. e: none.)", {"c", "d"}) == "c: second.\nd: third. (Note. e: none.)"
+    listed = site.listed
+    assert listed("What.\n\na, b: first\n    goes on\nc: second. d: third\nThe end.") == (
+        "What.\n\n\n- `a`, `b`: first\n  goes on\n- `c`: second. d: third\n\nThe end."
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="the docs extra is not installed")
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "reference/index.html").read_text(encoding="utf-8")
+    assert "max_evaluations" in page and "<li>" in page
+    assert "<math" in (tmp_path / "explain/de/index.html").read_text(encoding="utf-8")
+    for file in tmp_path.rglob("*.html"):  # nothing is loaded from another host
+        assert not re.search(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)"', file.read_text(encoding="utf-8")), (
+            file
+        )
