@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint types unit test-stack test-slow test-gpu bench picture gallery docs wheel clean help
+.PHONY: run test lint types unit test-stack test-slow test-gpu test-plug-ins bench picture gallery docs wheel clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
@@ -34,6 +34,10 @@ test-slow: $(STAMP)  ## convergence over many seeds and the quality of the rando
 test-gpu: $(STAMP)  ## the tests on the accelerator that JAX finds, with that machine's programs
 	GALAPAX_TESTS_XLA=full XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -m "not slow" $(PYTEST)
 	XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest tests_as_shipped -m "not slow" $(PYTEST)
+
+test-plug-ins: $(STAMP)  ## the plug-ins for Optuna, OpenMDAO, optimagic, scikit-learn and trackers, slow tests included
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,plugins]"
+	GALAPAX_PLUG_IN_TESTS=required $(BIN)/python -m pytest tests/compat tests/execution/test_callback_loggers.py $(PYTEST)
 
 bench: $(STAMP)  ## galapax beside other libraries, those that are installed
 	$(BIN)/python benchmarks/peers.py

@@ -9,13 +9,13 @@ python -m cocopp -o ppdata coco/default coco/pycma-bipop         COCO's own tabl
 One run an instance, each a single call of `gx.minimize`, on one core; functions are spread over processes. With --batch
 all instances of a function are one computation, on the device that JAX finds: one search each, which does not restart,
 so that it says how fast a device gets through a suite rather than what `minimize` would find. galapax's evaluations are
-counted at the ends of generations, a peer's one by one. Run lengths are as they were, not bootstrapped.
+counted at the ends of generations, a peer's one by one. Run lengths are as they were, not bootstrapped. A run's seed is
+the number of its instance plus --seed.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import math
 import platform
@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import bbob_report as report
+import harness
 from bbob_runs import FINAL, PEERS, TARGETS, solve
-from processes import cores, spread
 
 LONGEST = [24, 23, 21, 22, 16, 19, 20, 15, 4, 3, 18, 17, 7, 12, 13]  # these begin
 
@@ -48,7 +48,7 @@ def run_all(plan: dict[str, Any], work: list[tuple[int, int, list[int]]], jobs: 
     result: dict[str, Any] = {**plan, "targets": TARGETS, "versions": _versions(), "runs": []}
     began, saved = time.perf_counter(), 0.0
     given = [(*piece, plan) for piece in work]
-    made = spread(solve, given, jobs) if jobs else _one_by_one(given)
+    made = harness.map_on_cores(solve, given, jobs) if jobs else _one_by_one(given)
     for number, ((function, dim, instances, _), runs) in enumerate(made, 1):
         result["runs"] += runs
         hits = sum(run["final"] <= FINAL for run in runs)
@@ -86,7 +86,7 @@ def _versions() -> dict[str, str]:
 
 def _plan(given: argparse.Namespace) -> dict[str, Any]:
     """What every process needs to know."""
-    settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
+    settings = harness.parse_settings(given.set)
     if given.peer is not None:
         if find_spec("cma") is None:
             raise SystemExit("--peer runs on pycma's functions: pip install cma.")
@@ -116,9 +116,8 @@ def _plan(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.make_parser(__doc__, seed=0, settings=True)
     parser.add_argument("--algorithm", default="default", help="a name of `galapax list`; default: minimize's choice")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a hyper-parameter of it")
     parser.add_argument(
         "--restarts", default="auto", help="auto, none, plain, ipop, bipop, or portfolio:NAME=VALUE,..."
     )
@@ -128,9 +127,8 @@ def main() -> None:
     parser.add_argument("--functions", type=int, nargs="+", default=list(range(1, 25)))
     parser.add_argument("--instances", type=int, nargs="+", default=list(range(1, 16)))
     parser.add_argument("--budget", type=int, default=10_000, help="evaluations of a run, times the dimension")
-    parser.add_argument("--seed", type=int, default=0, help="added to the instance's number, which seeds its run")
     parser.add_argument("--dtype", default="float64", help="in float32 the steps of x are too coarse for f2, f10-f13")
-    parser.add_argument("--jobs", type=int, default=len(cores()), help="processes, each on a core of its own")
+    parser.add_argument("--jobs", type=int, default=len(harness.list_cores()), help="processes, one core each")
     parser.add_argument("--batch", action="store_true", help="all instances at once, one search each")
     parser.add_argument("--label", help="how tables and folders call it")
     parser.add_argument("--save", type=Path, metavar="FILE.json", help="keep the runs")
@@ -150,7 +148,7 @@ def main() -> None:
             raise SystemExit("--batch makes one search an instance: leave --restarts out.")
         if given.batch:
             given.restarts = "none"
-        jobs = 0 if given.batch else max(1, min(given.jobs, len(cores())))
+        jobs = 0 if given.batch else max(1, min(given.jobs, len(harness.list_cores())))
         work = pieces(given.dims, given.functions, given.instances, max(1, jobs))
         results = [run_all(_plan(given), work, jobs, given.save)]
     print(report.tables(results))

@@ -9,9 +9,9 @@ workers, generations take with worker processes. Starting the workers is printed
 
 from __future__ import annotations
 
-import argparse
 import time
 
+import harness
 import numpy as np
 
 import galapax as gx
@@ -67,22 +67,23 @@ def by_workers(workers, population, generations):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.make_parser(__doc__, rounds=3)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--quick", action="store_true")
-    asked = parser.parse_args()
-    generations = 10 if asked.quick else 50
-    called(3)
-    print(f"in process, population {N}: {1e6 * min(called(generations) for _ in range(3)):.1f} us an evaluation")
+    options = parser.parse_args()
+    generations = 10 if options.quick else 50
+    print(harness.describe_machine("pymoo"))
+    here = harness.time_calls(lambda: called(generations), options.rounds).results
+    print(f"in process, population {N}: {1e6 * min(here):.1f} us an evaluation")
     try:
-        by_pymoo(3)
-        print(f"pymoo: {1e6 * min(by_pymoo(generations) for _ in range(3)):.1f} us an evaluation")
+        there = harness.time_calls(lambda: by_pymoo(generations), options.rounds).results
+        print(f"pymoo: {1e6 * min(there):.1f} us an evaluation")
     except ModuleNotFoundError:
         print("pymoo is not installed")
     for population in (160, 400, 1000):
-        taken, ideal, first = by_workers(asked.workers, population, 4 if asked.quick else 11)
+        taken, ideal, first = by_workers(options.workers, population, 4 if options.quick else 11)
         print(
-            f"{asked.workers} processes, {1000 * NAP:g} ms a point, population {population}: {taken:.3f} s, ideal "
+            f"{options.workers} processes, {1000 * NAP:g} ms a point, population {population}: {taken:.3f} s, ideal "
             f"{ideal:.3f} s, {100 * (taken / ideal - 1):.1f} % more; first generation after {first:.1f} s"
         )
 

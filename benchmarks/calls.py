@@ -8,11 +8,10 @@ it takes; programs go on while the host does the next thing.
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import time
 from typing import Any
 
+import harness
 import jax
 import numpy as np
 
@@ -31,11 +30,11 @@ def call(runs: int, engine: str, history: bool) -> Any:
     )  # fmt: skip
 
 
-def note(owner: Any, name: str, what: str) -> None:
-    """Have calls of `owner.name` noted."""
+def record_calls(owner: Any, name: str, what: str) -> None:
+    """Replace `owner.name` by a function that also records each call."""
     work = getattr(owner, name)
 
-    def noted(*arguments: Any, **options: Any) -> Any:
+    def recorded(*arguments: Any, **options: Any) -> Any:
         start = time.perf_counter()
         out = work(*arguments, **options)
         end = time.perf_counter()
@@ -43,51 +42,43 @@ def note(owner: Any, name: str, what: str) -> None:
         EVENTS.append((start, end, what, back))
         return out
 
-    setattr(owner, name, noted)
+    setattr(owner, name, recorded)
 
 
-def measure(runs: int, engine: str, history: bool, rounds: int, timeline: bool) -> None:
+def measure(table: harness.Table, runs: int, engine: str, history: bool, rounds: int, timeline: bool) -> None:
     try:
-        call(runs, engine, history)
+        timing = harness.time_calls(lambda: call(runs, engine, history).timings, rounds)
     except gx.InputError as error:
         print(f"{engine}: {error}")
         return
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        result = call(runs, engine, history)
-        taken.append(1e3 * (time.perf_counter() - start))
     EVENTS.clear()
     start = time.perf_counter()
     call(runs, engine, history)
     count = {what: sum(event[2] == what for event in EVENTS) for what in ("program", "put", "get")}
     back = sum(event[3] for event in EVENTS)
-    told = f"{runs}{'' if history else ', no history'}"
-    print(
-        f"{engine:<7}{told:>20}{min(taken):>9.2f}{statistics.median(taken):>9.2f}{1e3 * result.timings['device']:>9.2f}"
-        f"{count['program']:>10}{count['put']:>6}{count['get']:>6}{back:>12}",
-        flush=True,
-    )
+    seconds = timing.least, timing.median, timing.results[-1]["device"]
+    title = f"{engine}, {runs} runs{'' if history else ', no history'}"
+    table.add(title, *(f"{1e3 * value:.2f}" for value in seconds), *count.values(), back)
     for begin, end, what, size in EVENTS if timeline else []:
         print(f"    {1e3 * (begin - start):>8.2f} +{1e3 * (end - begin):>6.2f} ms  {what}{f' {size}' if size else ''}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.make_parser(__doc__, rounds=12)
     on_gpu = jax.default_backend() == "gpu"
     parser.add_argument("--runs", type=int, nargs="+", default=[1, 1000, 100_000] if on_gpu else [1])
     parser.add_argument("--engines", nargs="+", default=["xla", "fused"] if on_gpu else ["xla"])
-    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--timeline", action="store_true")
     options = parser.parse_args()
-    note(compile_cache.Program, "__call__", "program")
-    note(jax, "device_put", "put")
-    note(jax, "device_get", "get")
-    print("engine                 runs    least   median   device  programs  puts  gets  bytes back")
+    record_calls(compile_cache.Program, "__call__", "program")
+    record_calls(jax, "device_put", "put")
+    record_calls(jax, "device_get", "get")
+    print(f"{harness.describe_machine()}; milliseconds of a call")
+    table = harness.Table("", "least", "median", "device", "programs", "puts", "gets", "bytes back", widths=[34])
     for engine in options.engines:
         for runs in options.runs:
-            measure(runs, engine, True, options.rounds, options.timeline)
-        measure(options.runs[-1], engine, False, options.rounds, options.timeline)
+            measure(table, runs, engine, True, options.rounds, options.timeline)
+        measure(table, options.runs[-1], engine, False, options.rounds, options.timeline)
 
 
 if __name__ == "__main__":

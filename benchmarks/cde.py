@@ -7,7 +7,9 @@ population and generations beside them. Seconds after compilation, from the engi
 from __future__ import annotations
 
 import time
+from functools import partial
 
+import harness
 import jax
 import numpy as np
 
@@ -44,23 +46,17 @@ def scipy_seconds() -> tuple[float, float]:
 
 
 def main() -> None:
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, float64, g07, 200 cycles of 20 + 20, n = 50")
+    options = harness.make_parser(__doc__, rounds=3).parse_args()
+    print(f"{harness.describe_machine('scipy')}; float64, g07, 200 cycles of 20 + 20, n = 50")
     for runs in (1, 20) if jax.default_backend() == "cpu" else (1, 20, 1000):
-        taken = []
-        for _ in range(4):
-            result = gx.minimize(
-                gx.problems.get("g07"),
-                "cde",
-                generations=4000,
-                tolerance=0,
-                polish=False,
-                runs=runs,
-                progress=False,
-                keep=gx.Keep(history=False),
-            )
-            taken.append(result.timings["run"])
+        call = partial(
+            gx.minimize, gx.problems.get("g07"), "cde", generations=4000, tolerance=0, polish=False, runs=runs,
+            progress=False, keep=gx.Keep(history=False),
+        )  # fmt: skip
+        results = harness.time_calls(call, options.rounds).results
+        result, seconds = results[-1], min(each.timings["run"] for each in results)
         median = np.median(result.runs.fun) if result.runs is not None else result.fun
-        print(f"  galapax, {runs:>4} runs: {min(taken[1:]):8.3f} s, median {median:.6f}", flush=True)
+        print(f"  galapax, {runs:>4} runs: {seconds:8.3f} s, median {median:.6f}", flush=True)
     if jax.default_backend() == "cpu":
         seconds, value = scipy_seconds()
         print(f"  scipy,      1 run : {seconds:8.3f} s, {value:.6f}")

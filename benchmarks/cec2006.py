@@ -8,11 +8,10 @@ python benchmarks/cec2006.py g02 g10 --runs 100 --evaluations 200000 --set popul
 
 from __future__ import annotations
 
-import argparse
-import ast
 import time
 from typing import Any
 
+import harness
 import jax
 import numpy as np
 
@@ -67,17 +66,14 @@ def solve(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.make_parser(__doc__, runs=25, seed=0, settings=True)
     parser.add_argument("problems", nargs="*", default=NAMES)
     parser.add_argument("--algorithm", default="epsilon_de")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a hyper-parameter")
-    parser.add_argument("--runs", type=int, default=25)
     parser.add_argument("--evaluations", type=int, default=500_000, help="per run")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--polish", action="store_true", help="refine the best of each run by its gradient")
     parser.add_argument("--without-derivatives", action="store_true", help="repair by differences of values")
     given = parser.parse_args()
-    settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
+    settings = harness.parse_settings(given.set)
     algorithm = algorithms.get(given.algorithm, **settings)
     print(
         f"{given.algorithm} {algorithms.plain_settings(algorithm)}; {given.runs} runs, {given.evaluations} evaluations"

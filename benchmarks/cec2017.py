@@ -12,8 +12,6 @@ as the organisers did.
 
 from __future__ import annotations
 
-import argparse
-import ast
 import csv
 import json
 import time
@@ -21,8 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import harness
 import numpy as np
-from processes import cores, spread
 
 PUBLISHED = Path(__file__).parent / "data" / "cec2017_published.csv"
 FUNCTIONS = [1, *range(3, 31)]
@@ -88,24 +86,22 @@ def table(results: list[dict[str, Any]], dim: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.make_parser(__doc__, runs=25, settings=True)
     parser.add_argument("--algorithm", default="default", help="a name of `galapax list`; default: minimize's choice")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a hyper-parameter of it")
     parser.add_argument("--dims", type=int, nargs="+", default=[10, 30], help="of 10, 20, 30, 50, 100")
     parser.add_argument("--functions", type=int, nargs="+", default=FUNCTIONS)
-    parser.add_argument("--runs", type=int, default=25)
     parser.add_argument("--budget", type=int, default=10_000, help="evaluations of a run, times the dimension")
-    parser.add_argument("--jobs", type=int, default=len(cores()), help="processes, each on a core of its own")
+    parser.add_argument("--jobs", type=int, default=len(harness.list_cores()), help="processes, one core each")
     parser.add_argument("--save", type=Path, metavar="FILE.json", help="keep the errors")
     given = parser.parse_args()
     if find_spec("minionpy") is None:
         raise SystemExit("The functions are minionpy's: pip install minionpy.")
-    settings = {name: ast.literal_eval(value) for name, value in (pair.split("=") for pair in given.set)}
+    settings = harness.parse_settings(given.set)
     plan = {"algorithm": given.algorithm, "settings": settings, "budget": given.budget}
     seeds = list(range(1, given.runs + 1))
     work = [(f, dim, seeds, plan) for dim in sorted(given.dims, reverse=True) for f in reversed(given.functions)]
     results = []
-    for number, ((function, dim, _, _), row) in enumerate(spread(solve, work, given.jobs), 1):
+    for number, ((function, dim, _, _), row) in enumerate(harness.map_on_cores(solve, work, given.jobs), 1):
         results.append(row)
         print(
             f"[{number}/{len(work)}] {dim}-D f{function}: {np.mean(row['errors']):.4g}, {row['seconds']:.1f} s",

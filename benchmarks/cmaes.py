@@ -7,9 +7,10 @@ what XLA compiles, and one kernel for whole runs (engine="fused"). Times wait fo
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
+
+import harness
 
 DIM, SAMPLES = 20, 12
 
@@ -20,13 +21,14 @@ def rotation(dim: int) -> Any:
     return np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0]
 
 
-def ours(runs: int, generations: int, dtype: str, engine: str, dim: int = DIM) -> float:
+def ours(runs: int, generations: int, dtype: str, engine: str, rounds: int, dim: int = DIM) -> float:
     """Microseconds a generation."""
     import jax.numpy as jnp
+    import numpy as np
 
     import galapax as gx
 
-    turned, scales = rotation(dim), 10.0 ** (6 * jnp.arange(dim) / (dim - 1))
+    turned, scales = rotation(dim), 10.0 ** (6 * np.arange(dim) / (dim - 1))
 
     def ellipsoid(x: Any) -> Any:
         return jnp.sum(scales * (turned @ x) ** 2)
@@ -45,8 +47,7 @@ def ours(runs: int, generations: int, dtype: str, engine: str, dim: int = DIM) -
         )
         return float(result.timings["device"])
 
-    call()
-    return 1e6 * min(call() for _ in range(5)) / generations
+    return 1e6 * min(harness.time_calls(call, rounds).results) / generations
 
 
 def pycma(generations: int) -> float | None:
@@ -67,20 +68,21 @@ def pycma(generations: int) -> float | None:
 
 
 def main() -> None:
+    options = harness.make_parser(__doc__, rounds=5).parse_args()
     import jax
 
     cpu = jax.default_backend() == "cpu"
     if cpu:
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    print(f"CMA-ES, {DIM} variables, {SAMPLES} samples, microseconds a generation on {jax.devices()[0].device_kind}")
-    print(f"{'':24} {'all runs':>10} {'a run':>10}")
+        harness.bind_to_cores(1)
+    print(f"{harness.describe_machine('cma')}; {DIM} variables, {SAMPLES} samples, microseconds of a generation")
+    table = harness.Table("", "all runs", "one run", widths=[28])
     for engine in ("xla",) if cpu else ("xla", "fused"):
         for dtype in ("float32", "float64"):
             for runs, generations in ((1, 3000), (1000, 100 if cpu else 1000)):
-                took = ours(runs, generations, dtype, engine)
-                print(f"{engine:6} {dtype}, {runs:4} runs {took:10.1f} {took / runs:10.2f}", flush=True)
+                took = ours(runs, generations, dtype, engine, options.rounds)
+                table.add(f"{engine}, {dtype}, {runs} runs", f"{took:.1f}", f"{took / runs:.2f}")
     if cpu and (peer := pycma(1000)) is not None:
-        print(f"pycma, one run           {peer:10.1f} {peer:10.2f}")
+        table.add("pycma, one run", f"{peer:.1f}", f"{peer:.2f}")
 
 
 if __name__ == "__main__":

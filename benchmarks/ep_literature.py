@@ -6,8 +6,7 @@ what the floor under the step lengths does, which the paper does not mention: FE
 
 from __future__ import annotations
 
-import argparse
-
+import harness
 import numpy as np
 
 import galapax as gx
@@ -34,13 +33,11 @@ def solve(name: str, algorithm: gx.EP, generations: int, side: float, runs: int)
         progress=False,
         keep=gx.Keep(history=False),
     )
-    assert result.runs is not None
-    return result.runs.fun
+    return np.array([result.fun]) if result.runs is None else result.runs.fun
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=50)
+    parser = harness.make_parser(__doc__, runs=50)
     parser.add_argument("--quick", action="store_true", help="without Schwefel's 9000 generations and the second table")
     options = parser.parse_args()
     print(f"{options.runs} runs, mean of the best (median)")

@@ -13,13 +13,13 @@ on the same compiled functions.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import front_problems
+import harness
 import numpy as np
 from fronts import as_pymoo
 
@@ -118,13 +118,11 @@ def row(name: str, methods: list[str], runs: int, peers: int, seed: int = SEED, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.make_parser(__doc__, runs=11, seed=SEED)
     parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
-    parser.add_argument("--runs", type=int, default=11)
     parser.add_argument("--peer-runs", type=int, default=5)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--alone", action="store_true", help="without pymoo")
-    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--below", type=float, help="also the share of runs with less than this in the last objective")
     given = parser.parse_args()
     peers = given.peer_runs if not given.alone and importlib.util.find_spec("pymoo") else 0

@@ -11,10 +11,9 @@ population in the first generations with those of the other engine, relative to 
 
 from __future__ import annotations
 
-import argparse
-import time
 from typing import Any
 
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,105 +52,107 @@ def rastrigin(x: jax.Array) -> jax.Array:
     return 10.0 * x.shape[0] + jnp.sum(x * x - 10.0 * jnp.cos(2 * jnp.pi * x))
 
 
-def timed(engine: str, times: int, **options: Any) -> dict[str, Any]:
+def measure(engine: str, rounds: int, keep: gx.Keep | None, dtype: str, **options: Any) -> dict[str, Any]:
     """Seconds of a call of `minimize`, the best of several: "call", "engine", "device", "kernel" (NaN for xla)."""
 
-    def solve() -> tuple[float, gx.Result]:
-        start = time.perf_counter()
-        result = gx.minimize(tolerance=0, progress=False, polish=False, compute=gx.Compute(engine=engine), **options)
-        return time.perf_counter() - start, result
+    def solve() -> gx.Result:
+        compute = gx.Compute(engine=engine, dtype=dtype)
+        return gx.minimize(tolerance=0, progress=False, polish=False, keep=keep, compute=compute, **options)
 
-    cold = solve()[1]
-    best = min((solve() for _ in range(times)), key=lambda both: both[0])
+    cold = solve()
+    timing = harness.time_calls(lambda: solve().timings, rounds)
     CudaKernel.times = []  # in a call of its own, as the host waits for each kernel then
     if engine != "xla":
         solve()
     kernels = sum(CudaKernel.times) / 1e3 if CudaKernel.times else float("nan")
     CudaKernel.times = None
-    several = None if cold.runs is None else cold.runs.history
-    means = (None if cold.history is None else cold.history.mean) if several is None else several.mean[0]
+    history = None if cold.history is None else cold.history.mean
+    if cold.runs is not None:
+        history = None if cold.runs.history is None else cold.runs.history.mean[0]
     return {
-        "call": best[0],
-        "engine": best[1].timings["run"],
-        "device": best[1].timings["device"],
+        "call": timing.least,
+        "engine": timing.fastest["run"],
+        "device": timing.fastest["device"],
         "kernel": kernels,
         "compile": cold.timings["compile"],
         "best": cold.fun if np.ndim(cold.fun) == 0 else float(cold.history.hypervolume[-1]),
-        "first": None if means is None else np.asarray(means)[:FIRST],
+        "first": None if history is None else np.asarray(history)[:FIRST],
     }
 
 
-class Table:
+class EngineTable:
     """Rows of one kind of work, an engine each."""
 
-    def __init__(self, title: str, engines: list[str], generations: bool) -> None:
-        self.engines, self.generations = engines, generations
-        unit = "us/gen" if generations else "ms"
-        names = ("call", "device", "kernel") if generations else ("call", "engine", "device", "kernel")
-        self.names = names
-        heads = " ".join(f"{name + ' ' + unit:>15}" for name in names)
-        print(f"{title:>34} {'engine':>7} {heads} {'compile s':>10} {'best':>11} {'differs':>9}")
+    def __init__(self, title: str, engines: list[str], per_generation: bool) -> None:
+        self.engines, self.per_generation = engines, per_generation
+        unit = "us/gen" if per_generation else "ms"
+        self.names = ("call", "device", "kernel") if per_generation else ("call", "engine", "device", "kernel")
+        heads = (f"{name} {unit}" for name in self.names)
+        print()
+        self.table = harness.Table(title, "engine", *heads, "compile s", "best", "differs", widths=[34])
 
-    def row(self, title: str, times: int, generations: int, **options: Any) -> None:
+    def row(
+        self, title: str, rounds: int, generations: int, dtype: str, keep: gx.Keep | None = None, **options: Any
+    ) -> None:
         first = None
         for engine in self.engines:
             try:
-                found = timed(engine, times, generations=generations, **options)
+                measured = measure(engine, rounds, keep, dtype, generations=generations, **options)
             except gx.InputError as error:
-                print(f"{title:>34} {engine:>7} {error}", flush=True)
+                print(f"{title}, {engine}: {error}", flush=True)
                 continue
-            scale = 1e6 / generations if self.generations else 1e3
-            numbers = " ".join(f"{found[name] * scale:>15.3f}" for name in self.names)
+            scale = 1e6 / generations if self.per_generation else 1e3
             differs = ""
-            if first is not None and found["first"] is not None:
-                differs = f"{np.max(np.abs(found['first'] / first - 1)):.1e}"
-            first = found["first"] if first is None else first
-            print(
-                f"{title:>34} {engine:>7} {numbers} {found['compile']:>10.2f} {found['best']:>11.4g} {differs:>9}",
-                flush=True,
-            )
+            if first is not None and measured["first"] is not None:
+                differs = f"{np.max(np.abs(measured['first'] / first - 1)):.1e}"
+            first = measured["first"] if first is None else first
+            seconds = (f"{measured[name] * scale:.3f}" for name in self.names)
+            self.table.add(title, engine, *seconds, f"{measured['compile']:.2f}", f"{measured['best']:.4g}", differs)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the generations, and no million individuals")
     parser.add_argument("--only", choices=("de", "fep", "ga", "cde", "fronts", "mixed"), help="one of the tables")
     parser.add_argument("--engine", choices=("auto", "xla", "fused", "both"), default="auto")
-    given = parser.parse_args()
-    engines = ["xla", "fused"] if given.engine == "both" else [given.engine]
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
-    own = {"fun": rastrigin, "bounds": [(-5.12, 5.12)] * 32, "dtype": "float32"}
-    for name, sizes, make in (
+    options = parser.parse_args()
+    engines = ["xla", "fused"] if options.engine == "both" else [options.engine]
+    no_history, on_cpu = gx.Keep(history=False), jax.default_backend() == "cpu"
+    print(harness.describe_machine())
+    waves: dict[str, Any] = {"fun": rastrigin, "bounds": [(-5.12, 5.12)] * 32, "dtype": "float32"}
+    for name, sizes, build in (
         ("DE", SIZES, lambda n: gx.DE(population=n, weight=0.7, crossover_rate=0.7)),
         ("FEP", FEP_SIZES, lambda n: gx.FEP(population=n)),
     ):
-        if given.only in (None, name.lower()):
-            table = Table(f"{name}, population", engines, generations=True)
+        if options.only in (None, name.lower()):
+            table = EngineTable(f"{name}, population", engines, per_generation=True)
             for n, generations in sizes.items():
-                if not (given.quick and n > 100_000):
-                    count = generations // 10 if given.quick else generations
-                    table.row(str(n), 1 if given.quick else 3, count, algorithm=make(n), **own)
-    if given.only in (None, "ga"):
-        table = Table("GA, runs x children x generations", engines, generations=False)
-        ackley = {"fun": gx.problems.get("gagpu_ackley"), "dtype": "float32"}
+                if not (options.quick and n > 100_000):
+                    count = generations // 10 if options.quick else generations
+                    table.row(str(n), 1 if options.quick else 3, count, algorithm=build(n), **waves)
+    if options.only in (None, "ga"):
+        table = EngineTable("GA, runs x children x generations", engines, per_generation=False)
+        ackley: dict[str, Any] = {"fun": gx.problems.get("gagpu_ackley"), "dtype": "float32"}
         for runs, n, generations, history in GA_SIZES:
-            if runs <= 1_000 or jax.default_backend() != "cpu":
+            if runs <= 1_000 or not on_cpu:
                 title = f"{runs} x {n} x {generations}{'' if history else ', no history'}"
                 ga = gx.ThreeParentGA(population=n, fr=2.0, sigma=0.5)
-                table.row(title, 5, generations, algorithm=ga, runs=runs, history=history, **ackley)
-    if given.only in (None, "cde"):
-        table = Table("CDE on g07, runs", engines, generations=False)
-        for runs in CDE_RUNS if jax.default_backend() != "cpu" else CDE_RUNS[:2]:
-            table.row(str(runs), 2, 4_000, fun=gx.problems.get("g07"), algorithm="cde", runs=runs, history=False)
-    if given.only in (None, "fronts"):
-        table = Table("fronts, runs x population", engines, generations=True)
+                keep = None if history else no_history
+                table.row(title, 5, generations, algorithm=ga, runs=runs, keep=keep, **ackley)
+    if options.only in (None, "cde"):
+        table = EngineTable("CDE on g07, runs", engines, per_generation=False)
+        g07: dict[str, Any] = {"fun": gx.problems.get("g07"), "dtype": "float64", "keep": no_history}
+        for runs in CDE_RUNS[:2] if on_cpu else CDE_RUNS:
+            table.row(str(runs), 2, 4_000, algorithm="cde", runs=runs, **g07)
+    if options.only in (None, "fronts"):
+        table = EngineTable("fronts, runs x population", engines, per_generation=True)
         for kind, n, runs in FRONTS:
             title, zdt1 = f"{kind.__name__} {runs} x {n}", gx.problems.get("zdt1")
-            table.row(title, 2, 200, fun=zdt1, algorithm=kind(population=n), runs=runs, dtype="float32")
-    if given.only in (None, "mixed"):
-        table = Table("mixed variables, runs", engines, generations=True)
+            table.row(title, 2, 200, "float32", fun=zdt1, algorithm=kind(population=n), runs=runs)
+    if options.only in (None, "mixed"):
+        table = EngineTable("mixed variables, runs", engines, per_generation=True)
         for name, runs in MIXED:
-            table.row(f"{name} {runs}", 2, 200, fun=gx.problems.get(name), runs=runs, dtype="float64")
+            table.row(f"{name} {runs}", 2, 200, "float64", fun=gx.problems.get(name), runs=runs)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
-import jax
+import harness
 
 import galapax as gx
 from galapax.view.live.session import LiveSession
@@ -105,10 +105,9 @@ def measure(case: str, live: Any) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = harness.make_parser(__doc__, rounds=7)
     parser.add_argument("--case", choices=list(CASES), action="append")
-    parser.add_argument("--consume", metavar="URL")
+    parser.add_argument("--consume", metavar="URL", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.consume:
         consume(arguments.consume)
@@ -120,11 +119,9 @@ def main() -> None:
     modes: dict[str, Any] = {"no page": None, "page, nobody looks": nullcontext, "a reader": reader}
     if shutil.which("chromium"):
         modes["Chromium"] = chromium
-    print(
-        f"galapax {gx.__version__}, {jax.devices()[0].device_kind}, {os.cpu_count()} cores, {arguments.rounds} rounds\n"
-    )
-    print("| run | page | wall s | slower by | CPU s | more by | looked at | frames/s |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(harness.describe_machine("galapax"))
+    heads = ("run", "page", "wall s", "slower by", "CPU s", "more by", "looked at", "frames/s")
+    table = harness.Table(*heads, widths=[38, 18])
     for case in arguments.case or CASES:
         measure(case, None)
         measure(case, live)
@@ -143,9 +140,8 @@ def main() -> None:
                 best[mode] = (min(known[0], wall), min(known[1], cpu), min(known[2], looking))
         base = best["no page"]
         for mode, (wall, cpu, looking) in best.items():
-            shares = f"{wall:.3f} | {wall / base[0] - 1:+.1%} | {cpu:.3f} | {cpu / base[1] - 1:+.1%} | {looking:.1%}"
-            rate = f"{rates[mode]:.1f}" if mode in rates else ""
-            print(f"| {case} | {mode} | {shares} | {rate} |", flush=True)
+            shares = f"{wall / base[0] - 1:+.1%}", f"{cpu:.3f}", f"{cpu / base[1] - 1:+.1%}", f"{looking:.1%}"
+            table.add(case, mode, f"{wall:.3f}", *shares, f"{rates[mode]:.1f}" if mode in rates else "")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ median and worst, in thousandths. Generations and directions are the paper's. NS
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import front_problems
+import harness
 import numpy as np
 
 import galapax as gx
@@ -91,10 +91,9 @@ def cell(values: tuple[float, ...] | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.make_parser(__doc__, runs=10)
     parser.add_argument("--problems", nargs="*", default=list(GENERATIONS))
     parser.add_argument("--objectives", nargs="*", type=int, default=[3, 5, 8])
-    parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--nsga2", action="store_true", help="NSGA-II instead")
     parser.add_argument("--hypervolume", action="store_true", help="of three objectives, beside NSGA-II, instead")
     given = parser.parse_args()

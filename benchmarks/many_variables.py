@@ -6,10 +6,10 @@ evaluations each. pycma where it is installed (pip install cma).
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,8 +83,7 @@ def pycma(function: Callable[[Any], Any], box: list[tuple[float, float]], seed: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = harness.make_parser(__doc__, seed=0)
     parser.add_argument("--peers", action="store_true", help="L-BFGS-B and pycma, too")
     given = parser.parse_args()
     names = ["default", "no gradients", "cmaes", "lshade", "de"] + (["L-BFGS-B", "pycma"] if given.peers else [])

@@ -12,11 +12,11 @@ game: from the literature, by Remez's exchange, by linear programming or by anot
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import harness
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import linprog, minimize, minimize_scalar
@@ -194,10 +194,8 @@ def games() -> dict[str, Callable[[], Game]]:
 
 def main() -> None:
     every = games()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.make_parser(__doc__, runs=4, seed=0)
     parser.add_argument("games", nargs="*", default=list(every), help=", ".join(every))
-    parser.add_argument("--runs", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--generations", type=int, help="of x; default: minimax's own")
     parser.add_argument("--no-polish", action="store_true", help="without gradients, as it was before they were used")
     given = parser.parse_args()

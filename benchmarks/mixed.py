@@ -15,13 +15,13 @@ integers may be named, too.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import harness
 import jax
 import numpy as np
 
@@ -141,7 +141,7 @@ def pymoo_ga(problem: gx.Problem, runs: int, most: int, after: bool = False) -> 
         kinds = {f"v{i}": Real(bounds=both) for i, both in enumerate(zip(box.lower, box.upper, strict=True))}
     for i, v in enumerate([] if space is None else space.variables):
         low, high = box.lower[i], box.upper[i]
-        if v.kind == "flag":
+        if v.kind == "boolean":
             kinds[f"v{i}"] = Binary()
         elif v.kind == "choice" and not v.ordered:
             kinds[f"v{i}"] = Choice(options=list(range(len(v.labels))))
@@ -198,8 +198,7 @@ def few(problems: list[str], runs: int, each: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=30)
+    parser = harness.make_parser(__doc__, runs=30)
     parser.add_argument("--evaluations", type=int, default=10_000)
     parser.add_argument("--only", default=",".join(SOLVERS))
     parser.add_argument("--problems", default=",".join(PROBLEMS))

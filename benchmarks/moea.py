@@ -9,12 +9,12 @@ are installed, run the same problems beside ours, in float64 as they do; `taskse
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +32,7 @@ from galapax.objective.traced import trace
 from galapax.operators import ranking
 from galapax.operators.niching import fill_directions
 
+ROUNDS = 3
 SIZES = (100, 1024, 4096, 16384)
 MOST_OF_SMSEMOA = 1024  # individuals; ours measures every cell of a grid of twice as many rows and columns
 
@@ -74,12 +75,8 @@ def seconds(function: Callable[..., Any], *arguments: Any) -> tuple[float, float
     start = time.perf_counter()
     program = jax.jit(function).lower(*arguments).compile()
     compiling = time.perf_counter() - start
-    best = spent = float("inf")
-    for _ in range(3):
-        start, cpu = time.perf_counter(), time.process_time()
-        jax.block_until_ready(program(*arguments))
-        best, spent = min(best, time.perf_counter() - start), min(spent, time.process_time() - cpu)
-    return best, spent, compiling
+    timing = harness.time_calls(lambda: jax.block_until_ready(program(*arguments)), ROUNDS)
+    return timing.least, min(timing.cpu), compiling
 
 
 def parts(count: int, sizes: tuple[int, ...]) -> None:
@@ -184,7 +181,7 @@ def peers(sizes: list[int], two: bool, kinds: list[str], generations: int) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--generations", type=int, default=100)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--parts", action="store_true", help="also time the parts of a generation")
@@ -192,8 +189,8 @@ def main() -> None:
     parser.add_argument("--three", action="store_true", help="three objectives alone")
     parser.add_argument("--only", nargs="+", help="these methods alone")
     arguments = parser.parse_args()
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, float32; ZDT1 or DTLZ2")
-    print(f"{'algorithm':>12} {'m':>2} {'N':>7} {'us/generation':>14} {'CPU us':>10} {'compile s':>10}")
+    print(f"{harness.describe_machine()}; float32, ZDT1 or DTLZ2")
+    table = harness.Table("algorithm", "m", "N", "us/generation", "CPU us", "compile s", widths=[12, 2])
     kinds = [] if arguments.three else [(kind, "zdt1", 2) for kind in (SharingMOEA, NSGA2, NPGA)]
     kinds += [(kind, "dtlz2", 3) for kind in (NSGA2, NSGA3, MOEAD, SMSEMOA)]
     named = arguments.only or [kind.__name__ for kind, _, _ in kinds]
@@ -206,7 +203,7 @@ def main() -> None:
             run = generations(algorithm(population=n), gx.problems.get(problem), arguments.generations)
             took, cpu, compiling = seconds(run, random.run_keys(0, 0, 1)[0])
             each = [f"{t / arguments.generations * 1e6:.1f}" for t in (took, cpu)]
-            print(f"{algorithm.__name__:>12} {m:>2} {n:>7} {each[0]:>14} {each[1]:>10} {compiling:>10.2f}", flush=True)
+            table.add(algorithm.__name__, m, n, *each, f"{compiling:.2f}")
     if arguments.peers:
         peers(arguments.sizes, not arguments.three, named, arguments.generations)
     if arguments.parts:

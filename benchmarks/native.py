@@ -7,11 +7,10 @@ compiler. Both engines draw the same random numbers and make the same generation
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-import time
 from typing import Any
 
+import harness
 import jax
 import jax.numpy as jnp
 
@@ -58,37 +57,32 @@ def cases() -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-def timed(engine: str, threads: int | None, options: dict[str, Any]) -> tuple[float, float]:
-    """Seconds of a call and of the first one."""
-
-    def solve() -> float:
-        start = time.perf_counter()
-        gx.minimize(
-            generations=100, tolerance=0, polish=False, progress=False,
-            keep=gx.Keep(history=False), compute=gx.Compute(engine=engine, threads=threads), **options,
-        )  # fmt: skip
-        return time.perf_counter() - start
-
-    first = solve()
-    return min(solve() for _ in range(5)), first
+def measure(engine: str, threads: int | None, rounds: int, dtype: str | None = None, **options: Any) -> harness.Timing:
+    compute = gx.Compute(engine=engine, threads=threads, dtype=dtype)
+    keep = gx.Keep(history=False)
+    return harness.time_calls(
+        lambda: gx.minimize(
+            generations=100, tolerance=0, polish=False, progress=False, keep=keep, compute=compute, **options
+        ),
+        rounds,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--only", default="", help="rows whose name contains this")
-    given = parser.parse_args()
-    from galapax.numerics import devices, disk_cache
+    parser = harness.make_parser(__doc__, rounds=5, only=True)
+    parser.add_argument("--threads", type=int, help="by default all cores")
+    options = parser.parse_args()
 
-    print(f"{given.threads or devices.count_cores()} threads, jax {jax.__version__}; milliseconds of 100 generations")
-    print(f"{'':<46}{'xla':>9}{'native':>9}{'ratio':>7}{'first xla':>11}{'first native':>14}")
+    print(f"{harness.describe_machine()}; milliseconds of 100 generations")
+    table = harness.Table("", "xla", "native", "ratio", "first xla", "first native", widths=[46])
     with tempfile.TemporaryDirectory() as folder:
-        disk_cache.enable(folder)
-        for name, options in cases().items():
-            if given.only in name:
-                (xla, first), (native, other) = (timed(e, given.threads, options) for e in ("xla", "native"))
-                row = f"{1e3 * xla:>9.1f}{1e3 * native:>9.1f}{xla / native:>7.2f}{first:>9.2f} s{other:>12.2f} s"
-                print(f"{name:<46}{row}", flush=True)
+        gx.cache.enable(folder)
+        for name, case in cases().items():
+            if harness.is_selected(name, options.only):
+                xla, native = (measure(engine, options.threads, options.rounds, **case) for engine in ("xla", "native"))
+                milliseconds = (f"{1e3 * timing.least:.1f}" for timing in (xla, native))
+                firsts = (f"{timing.first:.2f} s" for timing in (xla, native))
+                table.add(name, *milliseconds, f"{xla.least / native.least:.2f}", *firsts)
 
 
 if __name__ == "__main__":

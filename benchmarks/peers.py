@@ -25,6 +25,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import harness
+
 WEIGHT, CROSSOVER_RATE = 0.7, 0.7
 POPULATIONS = (50, 1000, 10_000)
 REPEATS = 3
@@ -429,7 +431,7 @@ def measure(job: Job, spawned: float) -> Row:
     first: seconds from `spawned` to the end of the cold run. compile: what that run took longer than a warm one.
     others: cores that other processes kept busy during the warm runs.
     """
-    pin(job.cores)
+    harness.bind_to_cores(job.cores)
     run = PEERS[job.peer].build(job)
     before = time.time()
     timed(job, run, 0)
@@ -464,12 +466,6 @@ def timed(job: Job, run: Run, seed: int) -> Row:
     return {**seconds, "best": best}
 
 
-def pin(cores: int) -> None:
-    """Keep this process on `cores` cores, where the system can."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
-
-
 def others_seconds() -> float:
     """CPU seconds of all other processes since the machine started; meaningless where the system does not tell."""
     try:
@@ -492,10 +488,7 @@ NO_CACHES = {"JAX_ENABLE_COMPILATION_CACHE": "false", "TORCHINDUCTOR_FORCE_DISAB
 
 def in_process(job: Job) -> Row:
     """Measure a job in a fresh process and return its numbers, or the job with the error that ended it."""
-    threads = {f"{name}_NUM_THREADS": str(job.cores) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    environment = {**os.environ, **threads, "JAX_PLATFORMS": "cpu", **NO_CACHES}
-    if job.cores == 1:
-        environment["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+    environment = {**os.environ, **harness.limit_threads(job.cores), "JAX_PLATFORMS": "cpu", **NO_CACHES}
     order = json.dumps({"job": asdict(job), "spawned": time.time()})
     command = [sys.executable, str(Path(__file__).resolve()), "--measure", order]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -626,15 +619,6 @@ def verdicts(rows: Sequence[Row], cost: Callable[[Row], float]) -> Iterator[str]
             yield f"{place}: the fastest peer is {best['peer']}; galapax was not measured."
 
 
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 SINGLE_CAPTION = f"""\
 DE/rand/1/bin, F = {WEIGHT}, CR = {CROSSOVER_RATE}, Rastrigin in 32 variables, one core.
   ms/generation   CPU time after compilation, best of {REPEATS}; few generations flatter, as the first only evaluates
@@ -661,7 +645,7 @@ def report(singles: Sequence[Row], ensembles: Sequence[Row], absent: Sequence[st
     versions = sorted({f"{PEERS[row['peer']].module} {row['version']}" for row in measured})
     used = [name for name in PEERS if any(row["peer"] == name for row in measured)]
     sections = [
-        f"CPU: {cpu_name()}; Python {platform.python_version()}; {', '.join(versions)}\n",
+        f"CPU: {harness.name_cpu()}; Python {platform.python_version()}; {', '.join(versions)}\n",
         SINGLE_CAPTION,
         single_table(singles) + "\n",
         ENSEMBLE_CAPTION,
@@ -678,7 +662,7 @@ def report(singles: Sequence[Row], ensembles: Sequence[Row], absent: Sequence[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer generations")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", choices=list(PEERS), default=list(PEERS), help="%(choices)s"
@@ -691,12 +675,14 @@ def main() -> None:
         print(json.dumps(measure(Job(**order["job"]), order["spawned"])))
         return
     names = [name for name in options.only if importlib.util.find_spec(PEERS[name].module)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(harness.list_cores())
     singles = run_all(single_jobs(names, options.quick))
     ensembles = run_all(ensemble_jobs(names, options.quick, cores))
     print(report(singles, ensembles, [name for name in options.only if name not in names]))
     if options.json:
-        options.json.write_text(json.dumps({"cpu": cpu_name(), "single": singles, "ensemble": ensembles}, indent=1))
+        options.json.write_text(
+            json.dumps({"cpu": harness.name_cpu(), "single": singles, "ensemble": ensembles}, indent=1)
+        )
 
 
 if __name__ == "__main__":

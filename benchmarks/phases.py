@@ -7,12 +7,12 @@ compiler moves reads of memory across it: stretches tell where to look, `benchma
 
 from __future__ import annotations
 
-import argparse
 import re
 from dataclasses import replace
 from typing import Any
 
 import gpu
+import harness
 import jax
 
 import galapax as gx
@@ -48,8 +48,8 @@ def stamped(text: KernelSource) -> tuple[KernelSource, list[str]]:
     return replace(text, body=HEAD + "\n".join(lines)), names
 
 
-def phases(generations: int, **options: Any) -> None:
-    """Print the cycles of each stretch in a run of so many generations."""
+def phases(generations: int, dtype: str | None = None, **options: Any) -> None:
+    """Print the cycles of each stretch in a run of `generations` generations."""
     made: list[tuple[CudaKernel, list[str]]] = []
 
     def build_kernel(digest: str, text: KernelSource, for_cpu: bool) -> CudaKernel:
@@ -63,7 +63,7 @@ def phases(generations: int, **options: Any) -> None:
         progress=False,
         polish=False,
         generations=generations,
-        compute=gx.Compute(engine="fused"),
+        compute=gx.Compute(engine="fused", dtype=dtype),
         **options,
     )
     backend.build_kernel = usual
@@ -78,17 +78,18 @@ def phases(generations: int, **options: Any) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("what", choices=("fep", "de", "ga", "cde"), nargs="?", default="fep")
     parser.add_argument("size", type=int, nargs="?", help="individuals, of GA and CDE runs")
-    given = parser.parse_args()
-    size = given.size or {"fep": 6400, "de": 10_000, "ga": 100_000, "cde": 1}[given.what]
-    own = {"fun": gpu.rastrigin, "bounds": [(-5.12, 5.12)] * 32, "dtype": "float32"}
-    if given.what == "fep":
-        phases(1000, algorithm=gx.FEP(population=size), **own)
-    elif given.what == "de":
-        phases(1000, algorithm=gx.DE(population=size, weight=0.7, crossover_rate=0.7), **own)
-    elif given.what == "ga":
+    options = parser.parse_args()
+    print(harness.describe_machine())
+    size = options.size or {"fep": 6400, "de": 10_000, "ga": 100_000, "cde": 1}[options.what]
+    waves: dict[str, Any] = {"fun": gpu.rastrigin, "bounds": [(-5.12, 5.12)] * 32, "dtype": "float32"}
+    if options.what == "fep":
+        phases(1000, algorithm=gx.FEP(population=size), **waves)
+    elif options.what == "de":
+        phases(1000, algorithm=gx.DE(population=size, weight=0.7, crossover_rate=0.7), **waves)
+    elif options.what == "ga":
         ga = gx.ThreeParentGA(population=64, fr=2.0, sigma=0.5)
         phases(
             100,
@@ -96,7 +97,7 @@ def main() -> None:
             algorithm=ga,
             runs=size,
             keep=gx.Keep(history=False),
-            compute=gx.Compute(dtype="float32"),
+            dtype="float32",
         )
     else:
         phases(1000, fun=gx.problems.get("g07"), algorithm="cde", runs=size, keep=gx.Keep(history=False))

@@ -12,10 +12,10 @@ each run found alone.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
 
 import galapax as gx
@@ -116,7 +116,7 @@ def formulas() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("problems", nargs="*", default=list(STORED), metavar="problem", help=", ".join(STORED))
     parser.add_argument("--formulas", action="store_true", help="the hypervolumes of known fronts alone")
     given = parser.parse_args()

@@ -8,15 +8,11 @@ Result. The least of several tries counts; all are made in one run on one machin
 
 from __future__ import annotations
 
-import argparse
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from typing import Any
 
-from cores import least
+import harness
 
 IMPORTS = """
 from time import perf_counter
@@ -37,26 +33,25 @@ print(perf_counter() - start)
 BOWL, WAVES = "jnp.sum(x * x)", "50 + jnp.sum(x * x - 10 * jnp.cos(2 * jnp.pi * x))"
 
 
-def started(command: list[str], folder: str) -> tuple[float, str]:
-    """Seconds that a process takes, and what it printed."""
+def run_with_cache(arguments: list[str], folder: str) -> tuple[float, str]:
+    """Seconds that a Python process takes, and what it printed."""
     start = time.perf_counter()
-    environment = os.environ | {"GALAPAX_CACHE": folder}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return time.perf_counter() - start, done.stdout
+    printed = harness.run_python(*arguments, environment={"GALAPAX_CACHE": folder})
+    return time.perf_counter() - start, printed
 
 
-def starting(rounds: int) -> None:
-    solve = [sys.executable, "-m", "galapax", "solve", "rastrigin", "-g", "200", "--quiet"]
+def measure_starting(rounds: int) -> None:
+    solve = ["-m", "galapax", "solve", "rastrigin", "-g", "200", "--quiet"]
     imports, cold, warm, bowl, waves = [], [], [], [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            printed = started([sys.executable, "-c", IMPORTS], folder)[1]
+            printed = run_with_cache(["-c", IMPORTS], folder)[1]
             imports.append([float(word) for word in printed.split()])
-            cold.append(started(solve, folder)[0])
-            warm += [started(solve, folder)[0] for _ in range(2)]
+            cold.append(run_with_cache(solve, folder)[0])
+            warm += [run_with_cache(solve, folder)[0] for _ in range(2)]
         for calls, formula in ((bowl, BOWL), (waves, WAVES)):
             with tempfile.TemporaryDirectory() as folder:
-                calls.append(float(started([sys.executable, "-c", CALL.format(formula)], folder)[1]))
+                calls.append(float(run_with_cache(["-c", CALL.format(formula)], folder)[1]))
     for what, seconds in (
         ("import jax", min(row[0] for row in imports)),
         ("import galapax, after it", min(row[1] for row in imports)),
@@ -68,7 +63,7 @@ def starting(rounds: int) -> None:
         print(f"{what:<44}{seconds:>8.2f} s", flush=True)
 
 
-def calling(rounds: int) -> None:
+def measure_calling(rounds: int) -> None:
     import jax
     import jax.numpy as jnp
 
@@ -95,15 +90,13 @@ def calling(rounds: int) -> None:
     ):
         if times == 1 and jax.default_backend() == "cpu":  # minutes there
             continue
-        print(f"{what:<44}{1e3 * least(call, times):>8.1f} ms", flush=True)
+        print(f"{what:<44}{1e3 * harness.time_calls(call, times).least:>8.1f} ms", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    starting(options.rounds)
-    calling(options.rounds)
+    options = harness.make_parser(__doc__, rounds=5).parse_args()
+    measure_starting(options.rounds)
+    measure_calling(options.rounds)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ GPU, which are arguments: microseconds a generation, and what a migration and a 
 
 from __future__ import annotations
 
-import argparse
-
+import harness
 import numpy as np
 
 YEAR_HOURS = 24 * 365
@@ -31,7 +30,7 @@ def simulated(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--gpus", type=int, default=1000)
     parser.add_argument("--gpus-per-host", type=int, default=8)
     parser.add_argument("--islands-per-gpu", type=int, default=16)

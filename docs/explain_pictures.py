@@ -33,6 +33,7 @@ LANDSCAPES = {
     "pso": (HILLS, gx.PSO(population=30), [1, 5, 15]),
     "ep": (HILLS, gx.FEP(population=40), [1, 5, 20]),
     "ga": (HILLS, gx.ThreeParentGA(population=30), [1, 3, 8]),
+    "real_coded_ga": (HILLS, gx.RealCodedGA(population=30), [1, 4, 12]),
     "random_search": (HILLS, gx.RandomSearch(population=40), [1, 5, 10]),
 }
 FRONTS = {

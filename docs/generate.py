@@ -45,7 +45,7 @@ def table(suite: str, algorithm: str | None) -> str:
     problems = list(dict.fromkeys(row["problem"] for row in own))
     names = list(dict.fromkeys(row["algorithm"] for row in own))
     by = {problem: {row["algorithm"]: row for row in own if row["problem"] == problem} for problem in problems}
-    lines = [f"{WHAT[suite]} Printed by `python benchmarks/strengths.py`.", ""]
+    lines = [f"{WHAT[suite]} Printed by `python benchmarks/algorithm_strengths.py`.", ""]
     if algorithm is None:
         lines += ["| | " + " | ".join(f"`{name}`" for name in names) + " |", "| --- " * (len(names) + 1) + "|"]
         for problem, found in by.items():

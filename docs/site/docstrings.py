@@ -36,8 +36,19 @@ def listed(text: str) -> str:
     return "\n".join(out)
 
 
+DECLARES_A_FIELD = ("option", "static")  # functions of ours, whose first argument is the default
+
+
 class Entries(griffe.Extension):
-    """Rewrites every docstring as it is read."""
+    """Rewrites every docstring as it is read, marks what is experimental, and shows defaults of fields as values."""
+
+    def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
+        if any(str(decorator.value).split("(")[0] == "experimental" for decorator in cls.decorators):
+            cls.labels.add("experimental")
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) in DECLARES_A_FIELD:
+            attr.value = attr.value.arguments[0]
 
     def on_instance(self, *, obj: Any, **_: Any) -> None:
         if not obj.is_alias and obj.docstring is not None:

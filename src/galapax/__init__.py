@@ -3,8 +3,13 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+<<<<<<< HEAD
 import galapax._startup  # noqa: F401  (first: Ctrl-C while the rest is loading)
 from galapax import algorithms, problems
+=======
+import galapax.starting  # noqa: F401  (first: Ctrl-C while the rest is loading)
+from galapax import algorithms, callbacks, problems
+>>>>>>> main
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
@@ -19,6 +24,7 @@ from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
+from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.api.compare import compare
@@ -76,6 +82,7 @@ __all__ = [
     "Problem",
     "Progress",
     "RandomSearch",
+    "RealCodedGA",
     "Result",
     "Runs",
     "SharingMOEA",
@@ -89,6 +96,7 @@ __all__ = [
     "boolean",
     "box",
     "cache",
+    "callbacks",
     "choice",
     "compare",
     "gagpu",
@@ -107,6 +115,31 @@ __all__ = [
 
 warn_of_untested_jax()
 
+<<<<<<< HEAD
+=======
+# what other libraries call it
+_ELSEWHERE = {
+    "differential_evolution": "galapax.compat.scipy.differential_evolution, or gx.minimize(f, bounds, 'de')",
+    "create_study": "gx.minimize, or gx.Optimizer for ask and tell",
+    "optimize": "gx.minimize",
+    "fmin": "gx.minimize",
+    "maximize": "gx.minimize(f, bounds, maximize=True)",
+    "solve": "gx.minimize",
+    "Real": "gx.real",
+    "Integer": "gx.integer",
+    "Categorical": "gx.choice",
+    "Choice": "gx.choice",
+    "categorical": "gx.choice",
+    "Binary": "gx.boolean",
+    "flag": "gx.boolean",
+    "GA": "gx.RealCodedGA, or gx.ThreeParentGA for GAGPU's",
+    "CDE": "gx.CoevolutionaryDE",
+    "NSGAII": "gx.NSGA2",
+    "NSGAIII": "gx.NSGA3",
+    "CMA": "gx.CMAES",
+}
+
+>>>>>>> main
 
 def __getattr__(name: str) -> Any:
     """Import on demand what few programs need, and answer the names that other libraries use."""

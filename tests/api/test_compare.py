@@ -142,7 +142,7 @@ def test_targets_may_be_given_by_problem():
     )
     assert told.targets == [2.0] * 2 + [None] * 2
     assert "ert" in told.summary()[0] and "ert" not in told.summary()[2]
-    (_, times) = summary_tables.build_tables(told)
+    _, times, _ = summary_tables.build_tables(told)
     assert [cell.text for cell in times.rows[1]] == ["edge_case", "–", "–"]
 
 
@@ -153,7 +153,8 @@ def test_a_target_for_a_problem_that_is_not_there_is_refused():
 
 def test_without_a_target_success_is_not_reported():
     none = dataclasses.replace(study(), targets=[None] * 4)
-    assert len(summary_tables.build_tables(none)) == 1 and "success" not in none.summary()[0]
+    assert [table.title for table in summary_tables.build_tables(none)] == ["Final values", "Means"]
+    assert "success" not in none.summary()[0]
 
 
 # --- names and what is refused ----------------------------------------------------------------------------------------
@@ -326,6 +327,11 @@ def texts(row):
     return [cell.text for cell in row]
 
 
+def medians(row):
+    """The texts without the interquartile ranges."""
+    return [re.sub(r" \([^)]*\)", "", text) for text in texts(row)]
+
+
 def bolds(row):
     return [cell.bold for cell in row]
 
@@ -336,11 +342,11 @@ TEN = np.arange(10.0)
 def test_the_best_is_bold_and_statistical_ties_are_marked():
     cells = {"b": made(TEN + 0.5), "a": made(TEN), "far": made(TEN + 100)}
     assert stats.mannwhitneyu(TEN, TEN + 0.5).pvalue > 0.05 > 3 * stats.mannwhitneyu(TEN, TEN + 100).pvalue
-    (table,) = summary_tables.build_tables(of({"p": cells}))
+    table, *_ = summary_tables.build_tables(of({"p": cells}))
     assert table.header == ["problem", "b", "a", "far"]
-    assert texts(table.rows[0]) == ["p", "5 ≈", "4.5", "104.5"]
+    assert medians(table.rows[0]) == ["p", "5 ≈", "4.5", "104.5"]
     assert bolds(table.rows[0]) == [False, False, True, False]
-    assert texts(table.rows[1]) == ["seconds in all", "1.5", "1.5", "1.5"] and len(table.rows) == 2
+    assert medians(table.rows[1]) == ["seconds in all", "1.5", "1.5", "1.5"] and len(table.rows) == 2
     assert "Median of 10 runs" in table.note and "Mann-Whitney, Holm's correction, level 0.05" in table.note
 
 
@@ -350,7 +356,7 @@ def test_where_nothing_is_bold_a_star_marks_the_best(bold):
     console = Console(record=True, width=200, file=io.StringIO(), force_terminal=bold)
     console.print(terminal.study_tables(study, bold=bold))
     text = console.export_text()
-    assert ("4.5 *" in text and "The best is marked *;" in text) != bold == ("The best is in bold;" in text)
+    assert ("4.5 (4.5) *" in text and "The best is marked *;" in text) != bold == ("The best is in bold;" in text)
 
 
 @pytest.mark.parametrize(
@@ -369,9 +375,9 @@ def test_values_are_printed_to_the_digit_where_they_differ(values, shown):
     assert summary_tables.format_distinct(values) == shown
 
 
-def test_medians_of_a_comparison_have_the_digits_that_distinguish_them():
-    (table,) = summary_tables.build_tables(of({"p": {"a": made(TEN * 0 - 15), "b": made(TEN * 0 - 14.999999998)}}))
-    assert texts(table.rows[0]) == ["p", "-15", "-14.999999998"]
+def test_medians_of_a_comparison_are_told_apart():
+    table, *_ = summary_tables.build_tables(of({"p": {"a": made(TEN * 0 - 15), "b": made(TEN * 0 - 14.999999998)}}))
+    assert medians(table.rows[0]) == ["p", "-15", "-14.999999998"]
 
 
 def test_marks_follow_holms_correction():
@@ -379,18 +385,18 @@ def test_marks_follow_holms_correction():
     samples = {"a": TEN, "b": TEN + 3.1, "c": TEN + 1.5}
     p = {pair: stats.mannwhitneyu(samples[pair[0]], samples[pair[1]]).pvalue for pair in ("ab", "ac", "bc")}
     assert p["ab"] < 0.05 < 3 * p["ab"] and min(p, key=p.get) == "ab"
-    (table,) = summary_tables.build_tables(of({"p": {name: made(values) for name, values in samples.items()}}))
-    assert [text.endswith("≈") for text in texts(table.rows[0])] == [False, False, True, True]
-    (table,) = summary_tables.build_tables(of({"p": {name: made(samples[name]) for name in "ab"}}))
-    assert texts(table.rows[0]) == ["p", "4.5", "7.6"]
+    table, *_ = summary_tables.build_tables(of({"p": {name: made(values) for name, values in samples.items()}}))
+    assert [text.endswith("≈") for text in medians(table.rows[0])] == [False, False, True, True]
+    table, *_ = summary_tables.build_tables(of({"p": {name: made(samples[name]) for name in "ab"}}))
+    assert medians(table.rows[0]) == ["p", "4.5", "7.6"]
 
 
 def test_paired_runs_are_compared_seed_by_seed():
     cells = {"a": made(10 * TEN), "b": made(10 * TEN + 1)}  # always a little worse, at the same seed
-    (table,) = summary_tables.build_tables(of({"p": cells}))
-    assert texts(table.rows[0]) == ["p", "45", "46 ≈"]
-    (table,) = summary_tables.build_tables(of({"p": cells}, paired=True))
-    assert texts(table.rows[0]) == ["p", "45", "46"] and "Wilcoxon signed ranks" in table.note
+    table, *_ = summary_tables.build_tables(of({"p": cells}))
+    assert medians(table.rows[0]) == ["p", "45", "46 ≈"]
+    table, *_ = summary_tables.build_tables(of({"p": cells}, paired=True))
+    assert medians(table.rows[0]) == ["p", "45", "46"] and "Wilcoxon signed ranks" in table.note
     (pair,) = of({"p": cells}, paired=True).tests("p")
     assert pair.p == pytest.approx(stats.wilcoxon(10 * TEN, 10 * TEN + 1).pvalue) and pair.effect == 1.0
     assert study().paired is False
@@ -398,8 +404,8 @@ def test_paired_runs_are_compared_seed_by_seed():
 
 def test_the_largest_is_best_when_maximizing():
     cells = {"low": made(TEN, maximize=True), "high": made(TEN + 100, maximize=True)}
-    (table,) = summary_tables.build_tables(of({"p": cells}))
-    assert texts(table.rows[0]) == ["p", "4.5", "104.5"] and bolds(table.rows[0]) == [False, False, True]
+    table, *_ = summary_tables.build_tables(of({"p": cells}))
+    assert medians(table.rows[0]) == ["p", "4.5", "104.5"] and bolds(table.rows[0]) == [False, False, True]
     (pair,) = of({"p": cells}).tests("p")
     assert pair.effect == 0.0  # low is never better
     row = of({"p": cells}).summary()[1]
@@ -413,8 +419,8 @@ def test_runs_without_a_feasible_point_lose():
         "mostly": made(TEN + 7, violation=TEN > 7, **constrained),
     }
     found = of({"p": cells})
-    (table,) = summary_tables.build_tables(found)
-    assert texts(table.rows[0]) == ["p", "none feasible", "11.5"] and bolds(table.rows[0]) == [False, False, True]
+    table, *_ = summary_tables.build_tables(found)
+    assert medians(table.rows[0]) == ["p", "none feasible", "11.5"] and bolds(table.rows[0]) == [False, False, True]
     never, mostly = found.summary()
     assert math.isnan(never["best"]) and never["feasible"] == 0.0
     assert mostly["best"] == 7.0 and mostly["feasible"] == 0.8 and math.isnan(mostly["worst"])
@@ -423,7 +429,7 @@ def test_runs_without_a_feasible_point_lose():
 
 def test_nothing_is_best_where_nothing_was_found():
     nothing = made(TEN, violation=np.ones(10), ineq=to_the_right)
-    (table,) = summary_tables.build_tables(of({"p": {"a": nothing, "b": nothing}}))
+    table, *_ = summary_tables.build_tables(of({"p": {"a": nothing, "b": nothing}}))
     assert not any(bolds(table.rows[0]))
 
 
@@ -455,17 +461,17 @@ def test_ranks_are_those_of_the_medians():
     found = of(cells).ranks()
     assert found.average_ranks.tolist() == [(1 + 1 + 1 + 1.5) / 4, (2 + 3 + 2 + 1.5) / 4, (3 + 2 + 3 + 3) / 4]
     assert found.p == pytest.approx(stats.friedmanchisquare(*zip(*rows.values(), strict=True)).pvalue)
-    (table,) = summary_tables.build_tables(of(cells))
-    assert texts(table.rows[4]) == ["average rank", "1.12", "2.12", "2.75"]
+    table, *_ = summary_tables.build_tables(of(cells))
+    assert medians(table.rows[4]) == ["average rank", "1.12", "2.12", "2.75"]
     assert f"Friedman's test over the problems: p = {found.p:.3g}." in table.note
-    assert texts(table.rows[5]) == ["seconds in all", "6", "6", "6"]
+    assert medians(table.rows[5]) == ["seconds in all", "6", "6", "6"]
 
 
 def test_a_study_that_was_stopped_says_what_was_not_run():
     cells = {"p": {"a": made(TEN), "b": made(TEN + 100)}, "q": {"a": made(TEN)}}
     found = of(cells, targets=[3.0] * 3, algorithms=["a", "b"])
-    values, times = summary_tables.build_tables(found)
-    assert texts(values.rows[1]) == ["q", "4.5", "not run"] and "Friedman" not in values.note
+    values, times, *_ = summary_tables.build_tables(found)
+    assert medians(values.rows[1]) == ["q", "4.5", "not run"] and "Friedman" not in values.note
     assert texts(times.rows[1]) == ["q", "25 (40%)", "–"]
     assert np.isnan(found.values()[1, 1]).all() and not np.isnan(found.values()[1, 0]).any()
     with pytest.raises(gx.InputError, match="stopped before this cell"):
@@ -484,11 +490,11 @@ def test_running_times_are_those_of_hits_over_all_evaluations():
         name: made(table[:, -1], curves=table, nfev=1000)
         for name, table in (("slow", slow), ("fast", fast), ("never", never))
     }
-    _, times = summary_tables.build_tables(of({"p": cells}, targets=[7.0] * 3))
+    _, times, *_ = summary_tables.build_tables(of({"p": cells}, targets=[7.0] * 3))
     # slow: 2000, 2000, 3000 and 3000 in vain, three hits; fast: 2000, 2000, 2000 and 3000 in vain
     assert texts(times.rows[0]) == ["p", "3,333 (75%)", "3,000 (75%)", "∞ (0%)"]
     assert bolds(times.rows[0]) == [False, False, True, False]
-    _, times = summary_tables.build_tables(of({"p": {"never": cells["never"]}}, targets=[7.0]))
+    _, times, *_ = summary_tables.build_tables(of({"p": {"never": cells["never"]}}, targets=[7.0]))
     assert bolds(times.rows[0]) == [False, False]
 
 
@@ -528,7 +534,7 @@ def test_markdown_tables_have_a_cell_for_every_column(which):
 @pytest.mark.parametrize("name", ["|x|", "two\nlines"], ids=["bars", "a line break"])
 def test_markdown_escapes_what_would_break_a_table(name):
     rows = markdown_rows(summary_tables.markdown(named(name, name)))
-    assert len(rows) == 2 + 4 and {len(row) for row in rows} == {3}
+    assert len(rows) == 2 + 4 + 2 + 2 and {len(row) for row in rows} == {3}
 
 
 def latex_rows(text):
@@ -542,7 +548,8 @@ def latex_rows(text):
 
 def specials(text):
     """What LaTeX would not print as it stands: special characters that are neither escaped nor commands of ours."""
-    for command in (r"\textbf", r"$\approx$", r"$\infty$", r"$\cdot$"):
+    text = re.sub(r"\$-?[\d.]+( \\times 10\^\{-?\d+\})?\$", "", re.sub(r"\\mathbf\{(.*?)\}\$", r"\1$", text))
+    for command in (r"\textbf", r"$\approx$", r"$\infty$", r"$\cdot$", r"$\pm$"):
         text = text.replace(command, "")
     text = re.sub(r"\\text\w+(\{\})?|\\[_%&#{}$]", "", text)
     return set(text) & set("_%&#$~^\\")
@@ -577,8 +584,30 @@ def test_latex_escapes_every_special_character(letter):
     assert f"a{letter}b" not in rows[1][0]
 
 
+def test_tables_have_the_median_with_its_range_and_the_mean_with_its_deviation():
+    cells = {"a": made(TEN), "b": made(TEN * 1e-6 - 2e-4)}
+    values, means = summary_tables.build_tables(of({"p": cells}))
+    assert texts(values.rows[0])[1] == f"4.5 ({np.subtract(*np.quantile(TEN, [0.75, 0.25])):.2g})"
+    assert texts(means.rows[0])[1] == f"4.5 ± {np.std(TEN, ddof=1):.2g}"
+    row = of({"p": cells}).summary()[0]
+    assert row["iqr"] == 4.5 and row["std"] == pytest.approx(np.std(TEN, ddof=1))
+
+
+def test_means_say_how_many_runs_are_missing():
+    infeasible = made(TEN, violation=np.where(TEN < 3, 1.0, 0.0), ineq=lambda x: x[0])
+    *_, means = summary_tables.build_tables(of({"p": {"a": infeasible, "b": made(TEN)}}))
+    assert texts(means.rows[0])[1] == f"6 ± {np.std(TEN[3:], ddof=1):.2g} (3 missing)"
+
+
+def test_latex_has_labels_powers_of_ten_and_minus_signs():
+    text = summary_tables.latex(of({"1e-5 p": {"a": made(TEN), "b": made(TEN * 1e-9 - 2e-7)}}))
+    assert r"\label{tab:final-values}" in text and r"\label{tab:means}" in text
+    assert r"$-1.955 \times 10^{-7}$" in text or r"$\mathbf{-1.955 \times 10^{-7}}$" in text
+    assert "e-0" not in text and "\n1e-5 p & " in text  # a name is left as it is
+
+
 def test_html_escapes_names():
-    (table,) = summary_tables.build_tables(named("<b>&", '"c"'))
+    table, *_ = summary_tables.build_tables(named("<b>&", '"c"'))
     text = summary_tables.html(table)
     assert "&lt;b&gt;&amp;" in text and "<td><b>&" not in text
     assert text.count("<td") == 3 * len(table.rows) and text.count("<th") == 3 + text.count("<thead")

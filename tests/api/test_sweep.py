@@ -328,7 +328,8 @@ def test_the_summary_is_that_of_the_runs():
     for (labels, cell), row in zip(grid(), grid().summary(), strict=True):
         fun = cell.runs.fun
         assert row == {
-            **labels, "best": fun.min(), "median": np.median(fun), "mean": pytest.approx(fun.mean()),
+            **labels, "best": fun.min(), "median": np.median(fun),
+            "iqr": pytest.approx(np.subtract(*np.quantile(fun, [0.75, 0.25]))), "mean": pytest.approx(fun.mean()),
             "std": pytest.approx(fun.std(ddof=1)), "worst": fun.max(), "runs": R, "evaluations": N * GENERATIONS,
         }  # fmt: skip
 

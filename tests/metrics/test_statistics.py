@@ -59,14 +59,14 @@ def worst_for_nan(values):
 def test_describe_gives_the_usual_numbers():
     # By hand: mean 20/5, squared deviations 9 + 4 + 1 + 0 + 36 = 50, so a variance of 50/4.
     assert describe([2, 1, 3, 10, 4]) == {
-        "best": 1, "median": 3, "mean": 4, "std": math.sqrt(12.5), "worst": 10, "count": 5, "missing": 0,
+        "best": 1, "median": 3, "iqr": 2, "mean": 4, "std": math.sqrt(12.5), "worst": 10, "count": 5, "missing": 0,
     }  # fmt: skip
 
 
 def test_describe_shows_no_spread_for_one_run():
     summary = describe([7.0])
     assert summary["best"] == summary["median"] == summary["mean"] == summary["worst"] == 7.0
-    assert math.isnan(summary["std"])
+    assert math.isnan(summary["std"]) and math.isnan(summary["iqr"])
 
 
 @pytest.mark.parametrize("nothing", [NAN, INF])

@@ -28,6 +28,9 @@ EXTRAS = {
     "pebble",
     "cloudpickle",
     "pymoo",
+    "mlflow",
+    "tensorboard",
+    "wandb",
 }
 
 

@@ -100,18 +100,41 @@ def test_a_jax_newer_than_tested_warns_once_by_name():
             warn_of_untested_jax("1.0.0.dev3")
 
 
-def test_every_command_of_the_workflow_is_there():
-    """It cannot be run here, but it can be read: its targets, variables and versions are those of the tree."""
+def load_workflow(name):
     yaml = pytest.importorskip("yaml")
-    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    return yaml.safe_load((ROOT / f".github/workflows/{name}").read_text(encoding="utf-8"))
+
+
+def list_steps(workflow):
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in (ROOT / ".github/workflows").glob("*.yml")))
+def test_every_command_of_a_workflow_is_there(name):
+    """It cannot be run here, but it can be read: its targets, variables and files are those of the tree."""
+    steps = list_steps(load_workflow(name))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    sources = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests").rglob("*.py"))
-    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    called = {found for step in steps for found in re.findall(r"^make ([a-z-]+)", step.get("run", ""), re.MULTILINE)}
-    assert called == {"test", "test-stack", "test-slow", "docs"} <= targets
-    assert {name for step in steps for name in step.get("env", {})} <= set(re.findall(r"GALAPAX_[A-Z_]+", sources))
+    sources = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
+    commands = "\n".join(step.get("run", "") for step in steps)
+    assert set(re.findall(r"^make ([a-z-]+)", commands, re.MULTILINE)) <= targets
+    assert all((ROOT / path).exists() for path in re.findall(r"(?:tests|src)/[\w/.]+", commands))
+    variables = {name for step in steps for name in step.get("env", {})} - {"GH_TOKEN"}
+    assert variables <= set(re.findall(r"GALAPAX_[A-Z_]+", sources))
     assert all(("uses" in step) != ("run" in step) for step in steps)
-    assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", step["uses"]) for step in steps if "uses" in step)
+    pinned = r"actions/[a-z-]+@v\d+|pypa/gh-action-pypi-publish@release/v1"
+    assert all(re.fullmatch(pinned, step["uses"]) for step in steps if "uses" in step)
+    assert "permissions" in load_workflow(name)
+
+
+def test_the_workflow_runs_every_tier_of_tests_on_every_system():
+    workflow = load_workflow("test.yml")
+    commands = "\n".join(step.get("run", "") for step in list_steps(workflow))
+    assert set(re.findall(r"^make ([a-z-]+)", commands, re.MULTILINE)) == {
+        "test",
+        "test-stack",
+        "test-plug-ins",
+        "test-slow",
+    }
     matrix = workflow["jobs"]["test"]["strategy"]["matrix"]
     assert matrix["python"] == [pair["python"] for pair in matrix["include"]] and len(matrix["os"]) == 3
 

@@ -227,7 +227,7 @@ def test_runs_with_several_objectives_are_compared_by_hypervolume():
     with pytest.raises(gx.InputError, match="hypervolume"):
         study().values("fun")
     better = "sharing_moea" if np.median(values[0, 0]) > np.median(values[0, 1]) else "npga"
-    (table, times) = summary_tables.build_tables(study())
+    table, times, _ = summary_tables.build_tables(study())
     assert table.title == "Final hypervolumes" and "larger is better" in table.note
     bold = [name for name, cell in zip(table.header, table.rows[0], strict=True) if cell.bold]
     assert bold == [better] and times.title == "Running times"

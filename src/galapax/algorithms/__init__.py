@@ -24,6 +24,7 @@ from galapax.algorithms.nsga3 import NSGA3
 from galapax.algorithms.portfolio import MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE, Portfolio
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
+from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Algorithm, Shared
@@ -48,6 +49,7 @@ ALGORITHMS: dict[str, Any] = {
     "nsga3": NSGA3,
     "pso": PSO,
     "random": RandomSearch,
+    "real_coded_ga": RealCodedGA,
     "sharing_moea": SharingMOEA,
     "sms_emoa": SMSEMOA,
 }

@@ -33,7 +33,7 @@ from galapax.local.worst_case import Check, worst_cases
 from galapax.numerics import random
 from galapax.objective.game import TracedGame, trace_game
 from galapax.operators.differential import best_1, rand_1
-from galapax.results.result import Result, all_runs
+from galapax.results.result import Result, all_runs, attach_replay, find_opponents, find_replay, record_late_interrupt
 
 SHORT, LONG = 200, 4000  # generations, with the polish and without
 SCENARIO_GENERATIONS = 4000
@@ -196,7 +196,7 @@ def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, 
     these x polished first.
     """
     assert isinstance(task.problem, MinMaxProblem)
-    runs, opponents = all_runs(result), result.opponents
+    runs, opponents = all_runs(result), find_opponents(result)
     assert opponents is not None
     boxes = (task.problem.x_bounds.round_inwards(task.dtype), task.problem.y_bounds.round_inwards(task.dtype))
     some = (traced, runs.x.astype(task.dtype), opponents)
@@ -208,7 +208,7 @@ def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, 
         check, x = worst_cases(*some, boxes[1], task.seed, runs.number, noted), runs.x
     value = np.where(np.isfinite(runs.fun), check.value, np.inf)
     best = int(np.argmin(value))
-    replay = result.replay
+    replay = find_replay(result)
 
     def again(number: int) -> Result:
         """A run once more, with its polish and worst case."""
@@ -233,9 +233,9 @@ def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, 
         result["runs"] = dataclasses.replace(runs, nfev=runs.nfev + check.pairs)
     _refine(result, answer, best)
     _say(result, check, best)
-    result.attach(again, opponents)
+    attach_replay(result, again, opponents)
     if noted.seen and result.stop is not Stop.INTERRUPT:
-        result.late_interrupt()
+        record_late_interrupt(result)
     return result
 
 

@@ -13,10 +13,12 @@ import numpy as np
 
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
+from galapax.core.stability import experimental
 
 TOPOLOGIES = ("ring", "torus", "complete", "random")
 
 
+@experimental
 @dataclass(frozen=True)
 class Islands:
     """A run as several populations, each on an island of its own.

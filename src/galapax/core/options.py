@@ -330,7 +330,7 @@ class Options(Checked):
                                panel="Search")  # fmt: skip
     seed: int | None = option(0, "Random seed; the same seed gives the same run.", None, shell=int, panel="Search",
                               identifies=True)  # fmt: skip
-    maximize: bool = option(False, "Maximize instead of minimizing.", check_bool, shell=bool, panel="Evaluation",
+    maximize: bool = option(False, "Maximise instead of minimising.", check_bool, shell=bool, panel="Evaluation",
                             identifies=True)  # fmt: skip
     vectorized: bool = option(False, "The functions take the whole population as one array.", check_bool, shell=bool,
                               panel="Evaluation")  # fmt: skip

@@ -27,7 +27,7 @@ from galapax.objective.failures import Failed, summarise
 from galapax.objective.probe import PROBE_ROWS, evaluate_points
 from galapax.objective.traced import Traced, trace
 from galapax.results.front import Front, build_front, knee, merge_fronts
-from galapax.results.result import History, Result, Runs
+from galapax.results.result import History, Result, Runs, attach_replay
 from galapax.version import __version__
 
 MIN_CONSTANT_POINTS = 20  # evaluations from which on equal values are reported as a constant objective
@@ -208,7 +208,7 @@ def result_of(
     )
     if total.polish is not None:
         result["polish"] = str(total.polish)
-    result.attach(replay, total.opponents)
+    attach_replay(result, replay, total.opponents)
     result["failures"] = ()
     if evaluator.box is not None:
         _add_blackbox_info(result, evaluator.box, len(evaluator.task.solvers) == 1)

@@ -148,17 +148,18 @@ class BatchView:
     """How the rows of a batch are reported to the observers: as runs of the task.
 
     offset: generations that these runs computed before the batch. to_runs: turns the tracks of its rows into those of
-    runs. finished: tracks of runs that are over and not among them. follows_runs: whether the live page, too, is shown
-    runs instead of rows.
+    runs. read_survivors: reads the population of one of these runs. finished: outcomes of runs that are over and not
+    among them. follows_runs: whether the live page, too, is shown runs instead of rows.
     """
 
     offset: int = 0
     to_runs: Callable[[Track], Track] = _identity
-    finished: tuple[Track, ...] = ()
+    read_survivors: Callable[[ChunkView, int], Population] = ChunkView.population
+    finished: tuple[Outcome, ...] = ()
     follows_runs: bool = False
 
 
-Notify = Callable[[int, Track, Sequence[Track]], Stop | None]
+Notify = Callable[[int, Track, Sequence[Outcome]], Stop | None]
 
 
 @dataclass
@@ -168,8 +169,10 @@ class Watch:
     interrupts: Interrupts
     deadline: float | None = None  # by time.perf_counter
     on_batch_start: Callable[[int], None] = lambda first_run: None  # called with the number of the batch's first run
-    notify: Notify | None = None  # called with generation, tracks now, tracks of finished runs; may return why to stop
+    notify: Notify | None = None  # called with generation, tracks, outcomes of finished runs; may return why to stop
     callback: bool = False  # there is a user's callback: the first chunk is one generation where chunks are timed
+    pace: int | None = None  # generations between two calls of the user's callback
+    read_survivors: Callable[[int], Population] | None = None  # of a run, as genes, until the next chunk
     snapshots: tuple[int, ...] = ()  # generations of a run after which whole populations are kept, in order
     viewer: Viewer | None = None
     requested_stop: Stop | None = None  # what `notify` returned last
@@ -257,6 +260,8 @@ def run_batch(
         planned_length = (
             engine.max_generations if between is not None and between.lockstep else engine.plan(length, seconds)
         )
+        if watch.pace is not None:
+            max_length = min(max_length, watch.pace - generation % watch.pace)
         length = min(planned_length, limit - generation, snapshot_generation - generation, max_length)
         before_chunk = [] if watch.journal is None else [StateBeforeChunk.of(batch) for batch in batches]
         watch.pending = partial(_checkpoint_before_chunk, engine, batches, generation, before_chunk, dict(snapshots))
@@ -438,6 +443,8 @@ def _notify_observers(
     """Call the observers after a chunk; return why to stop, if so."""
     generation = min(generation, int(now.generations.max()))  # all runs may have ended within the chunk
     stop = Stop.INTERRUPT if watch.interrupts.seen else None
+    chunk_view = ChunkView(batches)
+    watch.read_survivors = partial(view.read_survivors, chunk_view)
     watch.requested_stop = None
     if watch.notify is not None and stop is None:
         watch.requested_stop = watch.notify(view.offset + generation, view.to_runs(now), view.finished)
@@ -445,7 +452,6 @@ def _notify_observers(
         stop = watch.requested_stop or (Stop.TIME if watch.is_past_deadline else None)
     if watch.viewer is None:
         return stop
-    chunk_view = ChunkView(batches)
     if view.follows_runs:
         generation, before, now = view.offset + generation, view.to_runs(before), view.to_runs(now)
     watch.viewer.on_chunk(generation, before, now, chunk_view, stop is not None or is_over)

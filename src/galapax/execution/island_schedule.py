@@ -23,8 +23,9 @@ from galapax.core.island_model import Islands
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.execution.batch_runner import Group
 from galapax.execution.host_loop import BatchView, Slice
+from galapax.execution.live_view import ChunkView
 from galapax.execution.search import REASON, Carry, Search, active_state, run_axes
-from galapax.execution.state import BatchCheckpoint, Outcome, Track, to_host
+from galapax.execution.state import BatchCheckpoint, Outcome, Track, merge_populations, to_host
 from galapax.execution.task import Task
 from galapax.metrics.indicators import non_dominated
 from galapax.numerics import devices, processes, random
@@ -188,8 +189,14 @@ class IslandSchedule:
         return self.task.first_run + int(self.rows[runs[0]]) % self.task.runs
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
-        finished = tuple(outcome.track for outcome in self.outcomes)
-        return BatchView(to_runs=partial(_merge_tracks, n_islands=self.islands.count), finished=finished)
+        n_islands = self.islands.count
+
+        def read_survivors(chunk: ChunkView, run: int) -> Population:
+            """Read the survivors of all islands of a run."""
+            return merge_populations([chunk.population(island * len(runs) + run) for island in range(n_islands)])
+
+        to_runs = partial(_merge_tracks, n_islands=n_islands)
+        return BatchView(to_runs=to_runs, read_survivors=read_survivors, finished=tuple(self.outcomes))
 
     def record(self, group: Group, runs: np.ndarray, outcome: Outcome) -> Outcome:
         self.outcomes.append(_merge_outcome(self.task, outcome, self.islands.count))

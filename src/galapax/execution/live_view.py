@@ -59,6 +59,12 @@ class ChunkView:
         assert batch.carry is not None
         return jax.device_get(_survivors(batch.carry, np.int32(place)))
 
+    def population(self, run: int) -> Population:
+        """All survivors of this run, in NumPy."""
+        batch, place = self._find(run)
+        assert batch.carry is not None
+        return jax.device_get(_all_survivors(batch.carry, np.int32(place)))
+
     def rows(self, chosen: np.ndarray, run: int, before: Track, now: Track) -> HistorySample:
         """These rows (ROWS,) of the last chunk's history, which lies between the two tracks."""
         batch, place = self._find(run)
@@ -134,6 +140,11 @@ def _best(columns: Columns, history: Array, chosen: Array, made: Array) -> tuple
     if record.violation is None:
         return best, jnp.zeros_like(best)
     return best, jnp.take_along_axis(record.violation, last, axis=0)
+
+
+@jax.jit
+def _all_survivors(carry: Carry, run: Array) -> Population:
+    return _population_of_run(carry, run)
 
 
 def _population_of_run(carry: Carry, run: Array) -> Population:

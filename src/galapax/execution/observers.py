@@ -10,17 +10,23 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from galapax import algorithms
 from galapax.core.checks import check_bool, check_integer, check_number
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import ProblemDescription
+from galapax.core.stability import experimental
 from galapax.execution.host_loop import Viewer
-from galapax.execution.state import BatchCheckpoint, CheckpointWriter, Outcome
+from galapax.execution.state import BatchCheckpoint, CheckpointWriter, Outcome, first_best
 from galapax.execution.task import Task
+from galapax.metrics.indicators import non_dominated
 from galapax.numerics import processes
+from galapax.results.front import build_front
 
 LOOPBACK = "127.0.0.1"
 MIN_MEASURED_SECONDS = 0.5  # seconds of generations from which the time left is estimated
@@ -37,6 +43,7 @@ def _warn(sentence: str) -> None:
     warnings.warn(sentence, stacklevel=2)
 
 
+@experimental
 @dataclass(frozen=True)
 class Live:
     """How a run is shown in the browser while it is running.
@@ -138,6 +145,15 @@ class Keeper(CheckpointWriter, Protocol):
         """End the task."""
 
 
+class Best(NamedTuple):
+    """The best of the runs so far, as the user means it: a point, or the front of several objectives."""
+
+    x: np.ndarray | None = None  # (d,)
+    params: dict[str, Any] | None = None  # x by name
+    X: np.ndarray | None = None  # (k, d)
+    F: np.ndarray | None = None  # (k, m)
+
+
 @dataclass
 class Progress:
     """What a callback and the progress line are told between chunks."""
@@ -160,6 +176,36 @@ class Progress:
     restored: bool = False  # some of it was read from a checkpoint and took no time now
     runs_before: int = 0  # runs that were over before this batch, where memory has no room for all at once
     runs_together: int | None = None  # runs of this batch; None for all of them
+    read_best: Callable[[], Best] | None = field(default=None, repr=False, compare=False)  # until the next chunk
+
+    @cached_property
+    def best(self) -> Best:
+        """The best point so far, or the front. It is read from the device when the callback first uses it."""
+        if self.read_best is None:
+            raise RuntimeError(
+                "x, params, X and F of a Progress can be read only inside the callback: copy them there."
+            )
+        return self.read_best()
+
+    @property
+    def x(self) -> np.ndarray | None:
+        """The best point so far (d,); None with several objectives, and while every value has failed."""
+        return self.best.x
+
+    @property
+    def params(self) -> dict[str, Any] | None:
+        """The best point by the names of its variables: floats, ints, bools and labels."""
+        return self.best.params
+
+    @property
+    def X(self) -> np.ndarray | None:
+        """The points (k, d) of the front of several objectives, of the run with the best front."""
+        return self.best.X
+
+    @property
+    def F(self) -> np.ndarray | None:
+        """The objectives (k, m) of the points X."""
+        return self.best.F
 
     @property
     def shares(self) -> list[float]:
@@ -207,6 +253,25 @@ def time_left(state: Progress, first: Progress | None) -> float | None:
     if first is not None and state.working - first.working >= MIN_MEASURED_SECONDS:
         return state.seconds_left(first)
     return state.seconds_left() if state.working >= MIN_FIRST_SECONDS else None
+
+
+def read_best(task: Task, read_survivors: Callable[[], Population]) -> Best:
+    """Read the best point, or the front, from the survivors of a run, which are genes."""
+    survivors = read_survivors()
+    objectives = np.asarray(survivors.objectives, np.float64)
+    violation = np.zeros(len(objectives)) if survivors.violation is None else np.asarray(survivors.violation)
+    genes = np.asarray(survivors.x, np.float64)
+    if objectives.shape[1] > 1:
+        feasible = np.isfinite(objectives).all(axis=1) & (violation <= 0)
+        genes, objectives = genes[feasible], objectives[feasible]
+        on_front = non_dominated(objectives) if len(objectives) else np.zeros(0, bool)
+        front = build_front(Population(genes[on_front], objectives[on_front], None), task.sign, None)
+        return Best(X=task.decoded(front.X), F=front.F)
+    row = first_best(violation, objectives[:, 0])
+    if not np.isfinite(objectives[row, 0]):
+        return Best()
+    x = task.decoded(genes[row])
+    return Best(x, task.problem.named(x))
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, SearchSumma
 from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.batch_runner import BatchRunner, Group, RunContext
 from galapax.execution.host_loop import BatchView, Watch
+from galapax.execution.live_view import ChunkView
 from galapax.execution.polish import apply_polish, precompile_polish, run_polish, why_not_polishable
-from galapax.execution.state import Outcome, Survivors, Track, to_host
+from galapax.execution.state import Outcome, Survivors, Track, best_of_run, merge_populations, to_host
 from galapax.execution.task import Task, trace_task
 from galapax.numerics import random
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
@@ -306,7 +307,12 @@ class RestartSchedule:
                 columns[name] = value
             return Track(**columns)
 
-        return BatchView(batch[0].generations, to_runs, follows_runs=len(self.states) == 1)
+        def read_survivors(chunk: ChunkView, run: int) -> Population:
+            """Read the survivors of a run's present search, and the best points of its earlier ones."""
+            best = [best_of_run(outcome, 0) for outcome in self.states[run].outcomes]
+            return merge_populations([*best, *(chunk.population(int(row)) for row in np.flatnonzero(rows == run))])
+
+        return BatchView(batch[0].generations, to_runs, read_survivors, follows_runs=len(self.states) == 1)
 
     def record(self, group: Group, runs: np.ndarray, outcome: Outcome) -> Outcome:
         """Add the finished searches to the states of their runs."""

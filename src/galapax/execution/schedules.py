@@ -112,7 +112,7 @@ class IndependentSchedule:
         return self.task.first_run + int(runs[0]) % self.task.runs
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
-        return BatchView(finished=tuple(outcome.track for outcome in self.outcomes))
+        return BatchView(finished=tuple(self.outcomes))
 
     def record(self, group: Group, runs: np.ndarray, outcome: Outcome) -> Outcome:
         self.outcomes.append(outcome)

@@ -27,6 +27,7 @@ from galapax.execution.fingerprint import fingerprint
 from galapax.execution.host_loop import Notify, Watch
 from galapax.execution.island_schedule import IslandSchedule
 from galapax.execution.observers import (
+    Best,
     Facts,
     Keeper,
     Observers,
@@ -34,15 +35,16 @@ from galapax.execution.observers import (
     Waiting,
     observers_for_process,
     open_observers,
+    read_best,
 )
 from galapax.execution.polish import check_polish, polish, precompile_if_expected
 from galapax.execution.restart_schedule import RestartSchedule
 from galapax.execution.schedules import IndependentSchedule, Schedule, run_schedule
-from galapax.execution.state import Outcome, Polish, Track
+from galapax.execution.state import Outcome, Polish, Track, best_of_run
 from galapax.execution.task import Task
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.blackbox import BlackBox
-from galapax.results.result import Result
+from galapax.results.result import Result, record_late_interrupt
 
 MAX_INITIAL_FAILURES = 20  # evaluations of a black box, all failed, that stop the run
 
@@ -81,6 +83,7 @@ def solve(
         context = RunContext(interrupt_state, clock, box)
         watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots, viewer=session, journal=journal)
         watch.callback = observers.callback is not None
+        watch.pace = getattr(observers.callback, "generations_between_calls", None)
         if session is not None:
             watch.on_batch_start = session.on_batch_start
         if task.options.max_seconds is not None:
@@ -108,7 +111,7 @@ def solve(
         if interrupt_state.seen and stopped is None:
             stopped = Stop.INTERRUPT
             for result in results:
-                result.late_interrupt()
+                record_late_interrupt(result)
         if session is not None:
             session.finish(results[0].message)
         if callback_errors:
@@ -257,14 +260,15 @@ def _build_notifier(
         row = track.best_run
         return tuple(float(values[row]) for values in (track.violation, track.merit, track.best, track.hypervolume))
 
-    def notify(generation: int, track: Track, finished: Sequence[Track]) -> Stop | None:
+    def notify(generation: int, track: Track, finished: Sequence[Outcome]) -> Stop | None:
         has_ended = (track.reason != RUNNING) | (track.generations >= task.rules.generations)
-        violation, _, best, volume = min(best_state(t) for t in (*finished, track))
-        runs_before = sum(len(t.best) for t in finished)
+        states = [best_state(t) for t in (*(outcome.track for outcome in finished), track)]
+        violation, _, best, volume = min(states)
+        runs_before = sum(len(outcome.x) for outcome in finished)
         state = Progress(
             generation=generation,
             generations=None if task.rules.generations == UNLIMITED else int(task.rules.generations),
-            nfev=sum(int(t.evaluations.sum()) for t in (*finished, track)),
+            nfev=sum(int(t.evaluations.sum()) for t in (*(outcome.track for outcome in finished), track)),
             fun=task.sign * best,
             hypervolume=None if math.isnan(volume) else volume,
             violation=violation,
@@ -279,6 +283,14 @@ def _build_notifier(
             runs_before=runs_before,
             runs_together=len(track.best),
         )
+        i, watch = states.index(min(states)), timings.watch
+        if i < len(finished):
+            survivors = partial(best_of_run, finished[i], finished[i].track.best_run)
+        else:
+            assert watch.read_survivors is not None
+            survivors = partial(watch.read_survivors, track.best_run)
+        is_readable = jax.process_count() == 1  # else the best run may be another process's
+        state.read_best = partial(read_best, task, survivors) if is_readable else Best
         show(state)
         failed = int(track.failed.sum())
         if task.options.on_failure == "raise" and failed:
@@ -299,9 +311,13 @@ def _build_notifier(
             return Stop.FAILURES
         try:
             reply = observers.callback(state) if observers.callback is not None else None
+        except StopIteration:
+            return Stop.CALLBACK
         except Exception as error:  # goes on when the result is put together
             callback_errors.append(error)
             return Stop.CALLBACK
+        finally:
+            state.read_best = None  # the next chunk takes the memory of the survivors
         return Stop.CALLBACK if isinstance(reply, bool | np.bool_) and reply else None
 
     return notify

@@ -376,6 +376,21 @@ class Outcome:
         )
 
 
+def best_of_run(outcome: Outcome, row: int) -> Population:
+    """Return the best point of a run that is over, or its front."""
+    if outcome.fronts:
+        return outcome.fronts[row]
+    track = outcome.track
+    return Population(outcome.x[[row]], track.best[[row], None], track.violation[[row]])  # type: ignore[arg-type]
+
+
+def merge_populations(populations: list[Population]) -> Population:
+    """Concatenate populations, in NumPy; without constraints the violation is 0."""
+    violations = [np.zeros(len(p.x)) if p.violation is None else p.violation for p in populations]
+    x, objectives = (np.concatenate(arrays) for arrays in zip(*((p.x, p.objectives) for p in populations), strict=True))
+    return Population(x, objectives, np.concatenate(violations))  # type: ignore[arg-type]
+
+
 def merge_snapshots(snapshots: Sequence[dict[int, list[Population]]]) -> dict[int, Population]:
     """Concatenate the populations (R, n, ...) of each generation, over batches or slices."""
     generations = sorted({g for by_generation in snapshots for g in by_generation})

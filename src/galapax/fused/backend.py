@@ -21,6 +21,7 @@ from jax import Array
 from jax.experimental import buffer_callback
 
 from galapax.core.algorithm import estimate_cost
+from galapax.core.stability import experimental
 from galapax.execution.compiled import Call, Pace
 from galapax.execution.host_loop import Slice
 from galapax.execution.search import Carry, Search
@@ -97,6 +98,7 @@ def _work_per_generation(search: Search) -> int:
 _paces: WeakKeyDictionary[Kernel, dict[int, Pace]] = WeakKeyDictionary()  # by number of runs
 
 
+@experimental
 class KernelBackend:
     """Computes chunks by kernels of the fused compiler, for a GPU or a CPU.
 

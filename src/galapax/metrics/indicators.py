@@ -6,6 +6,8 @@ Fronts are arrays (n, m). Rows with NaN or an infinity, which failed, are left o
 from __future__ import annotations
 
 import importlib
+import itertools
+import math
 import warnings
 from typing import Any
 
@@ -20,6 +22,8 @@ __all__ = [
     "by_generation",
     "closest_to",
     "closest_to_ideal",
+    "epsilon_additive",
+    "gd",
     "hypervolume",
     "hypervolume_2d",
     "hypervolume_3d",
@@ -28,6 +32,7 @@ __all__ = [
     "igd_plus",
     "knee",
     "non_dominated",
+    "r2",
     "spread",
     "weighted",
 ]
@@ -82,6 +87,71 @@ def igd_plus(front: Any, true_front: Any) -> float:
     front the better one.
     """
     return float(np.mean(_nearest(*_two(front, true_front), lambda difference: np.maximum(difference, 0))))
+
+
+def gd(front: Any, true_front: Any) -> float:
+    """The mean distance from each point of this front (n, m) to the nearest of the true front (k, m).
+
+    Generational distance: Van Veldhuizen & Lamont (2000), CEC 2000:204-211, doi:10.1109/CEC.2000.870296, with the mean
+    of the distances instead of the root of their sum of squares over n, as later papers have it. It says how close the
+    points are, not whether they cover the true front.
+    """
+    points, true = _two(front, true_front)
+    return float(np.mean(_nearest(true, points, lambda difference: difference)))
+
+
+def epsilon_additive(front: Any, true_front: Any) -> float:
+    """The least number that, subtracted from every objective of this front (n, m), makes it cover the true one (k, m).
+
+    Additive epsilon: Zitzler, Thiele, Laumanns, Fonseca & Grunert da Fonseca (2003), IEEE Trans. Evol. Comput.
+    7(2):117-132, doi:10.1109/TEVC.2003.810758. 0 for the true front itself; in the units of the objectives, so scale
+    these where they differ.
+    """
+    points, true = _two(front, true_front)
+    size = max(1, 2**22 // max(1, points.size))
+    pieces = (true[i : i + size] for i in range(0, len(true), size))
+    return float(max((points[None] - piece[:, None]).max(axis=2).min(axis=1).max() for piece in pieces))
+
+
+MIN_R2_WEIGHTS = 500  # weight vectors where none are given
+
+
+def r2(front: Any, ideal: Any, weights: Any = None) -> float:
+    """The mean over weight vectors of the best weighted Chebyshev distance to the ideal point (m,); less is better.
+
+    R2: Hansen & Jaszkiewicz (1998), IMM-REP-1998-7, in the unary form of Brockhoff, Wagner & Trautmann (2012), GECCO
+    2012:465-472, doi:10.1145/2330163.2330230. ideal: no point of a front may be better than it in any objective.
+    weights: (w, m), at least 0; by default all vectors with m equally spaced parts that add up to 1, at least 500.
+    """
+    points, corner = _front(front), _corner(ideal, front, "ideal")
+    m = points.shape[1]
+    if not len(points):
+        raise InputError("front has no point that is finite in every objective; the indicator needs at least one.")
+    if (points < corner).any():
+        raise InputError(
+            f"a point of the front is better than ideal {abbreviate(corner.tolist())}: give the least values."
+        )
+    vectors = simplex_lattice(m, MIN_R2_WEIGHTS) if weights is None else as_float_array(weights)
+    if vectors.ndim != 2 or vectors.shape[1] != m or not np.isfinite(vectors).all() or (vectors < 0).any():
+        raise InputError(
+            f"weights must have one row per vector and {m} columns of at least 0; got {abbreviate(weights)}."
+        )
+    size = max(1, 2**22 // points.size)
+    pieces = (vectors[i : i + size] for i in range(0, len(vectors), size))
+    best = [(piece[:, None] * (points - corner)[None]).max(axis=2).min(axis=1) for piece in pieces]
+    return float(np.mean(np.concatenate(best)))
+
+
+def simplex_lattice(m: int, count: int) -> np.ndarray:
+    """At least `count` vectors (w, m) of equally spaced parts that add up to 1: Das & Dennis (1998), SIAM J. Optim.
+    8(3):631-657.
+    """
+    if m == 1:
+        return np.ones((1, 1))
+    divisions = next(h for h in itertools.count(1) if math.comb(h + m - 1, m - 1) >= count)
+    bars = np.array(list(itertools.combinations(range(divisions + m - 1), m - 1)))
+    ends = np.column_stack([np.full(len(bars), -1), bars, np.full(len(bars), divisions + m - 1)])
+    return (np.diff(ends, axis=1) - 1) / divisions
 
 
 def spread(front: Any, true_front: Any) -> float:
@@ -245,7 +315,7 @@ def _front(front: Any, name: str = "front") -> np.ndarray:
     return points[np.isfinite(points).all(axis=1)]
 
 
-def _corner(reference: Any, front: Any) -> np.ndarray:
+def _corner(reference: Any, front: Any, name: str = "reference") -> np.ndarray:
     """A reference point for this front, checked."""
     m = np.shape(front)[-1]
     try:
@@ -253,7 +323,7 @@ def _corner(reference: Any, front: Any) -> np.ndarray:
     except ValueError:
         corner = np.zeros(0)
     if corner.shape != (m,) or not np.isfinite(corner).all():
-        raise InputError(f"reference must be {m} finite numbers, one per objective; got {abbreviate(reference)}.")
+        raise InputError(f"{name} must be {m} finite numbers, one per objective; got {abbreviate(reference)}.")
     return corner
 
 

@@ -23,20 +23,22 @@ from galapax.core.errors import InputError
 
 
 def describe(values: ArrayLike) -> dict[str, float]:
-    """Best, median, mean, std (ddof=1) and worst of the runs' final values, their count and how many are missing.
+    """Best, median, interquartile range (iqr), mean, std (ddof=1) and worst of the runs' final values, their count and
+    how many are missing.
 
     Missing are the runs that found nothing (NaN or +inf). They rank as worst: `worst` is NaN when one is missing,
-    `median` when half or more are, `best` when all are. `mean` and `std` have no place for them and speak only of the
-    other runs, so read them beside `missing`. `std` of fewer than two values is NaN: one run shows no spread, not 0.
+    `median` when half or more are, `iqr` when a quarter or more are, `best` when all are. `mean` and `std` leave them
+    out, so read them beside `missing`. `std` and `iqr` of one value are NaN: one run shows no spread, not 0.
     """
     sample = _sample(values, "values")
     finite = sample[sample < np.inf]
-    ordered = _quantiles(sample, np.array([0.0, 0.5, 1.0]))
-    best, median, worst = (math.nan if value == math.inf else float(value) for value in ordered)
+    ordered = _quantiles(sample, np.array([0.0, 0.25, 0.5, 0.75, 1.0]))
+    best, lower, median, upper, worst = (math.nan if value == math.inf else float(value) for value in ordered)
+    iqr = upper - lower if len(sample) > 1 else math.nan
     with np.errstate(invalid="ignore", over="ignore"):
         mean = float(np.mean(finite)) if len(finite) else math.nan
         std = float(np.std(finite, ddof=1)) if len(finite) > 1 else math.nan
-    moments = {"best": best, "median": median, "mean": mean, "std": std, "worst": worst}
+    moments = {"best": best, "median": median, "iqr": iqr, "mean": mean, "std": std, "worst": worst}
     return {**moments, "count": len(sample), "missing": len(sample) - len(finite)}
 
 

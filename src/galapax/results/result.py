@@ -247,29 +247,9 @@ class Result(dict[str, Any], HTMLRepr):
         entries = {k: v.without_functions() if k == "problem" else v for k, v in self.items()}
         return (Result, (entries,))
 
-    def attach(self, replay: Callable[[int], Result], opponents: np.ndarray | None = None) -> None:
-        """Attach the function that repeats one run, and the opponents (R, ...) of a min-max problem, if any."""
-        vars(self).update(_replay=replay, _opponents=opponents)
-
-    @property
-    def replay(self) -> Callable[[int], Result] | None:
-        """The function that repeats run `number`; None for a result that was loaded or copied."""
-        return vars(self).get("_replay")
-
-    @property
-    def opponents(self) -> np.ndarray | None:
-        """Of a min-max problem, the final y against which each run was evaluated, (R, dy, k)."""
-        return vars(self).get("_opponents")
-
-    def late_interrupt(self) -> None:
-        """Record that Ctrl-C was pressed after the runs had ended."""
-        self.update(
-            stop=Stop.INTERRUPT, message=f"{self.message} Ctrl-C was pressed while the result was being assembled."
-        )
-
     def run(self, number: int) -> Result:
         """Repeat run `number` of this ensemble, to the last bit, with all its details."""
-        replay = self.replay
+        replay = find_replay(self)
         if replay is None:
             raise InputError(
                 "This result was loaded or copied without its objective: call minimize with "
@@ -423,3 +403,27 @@ def _format_value(value: object) -> str:
     if isinstance(value, np.ndarray):
         return np.array2string(value, precision=6, threshold=10, edgeitems=4)
     return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+# What the library keeps with a Result beside its entries: not saved, not copied, and nobody's business but ours.
+
+
+def attach_replay(result: Result, replay: Callable[[int], Result], opponents: np.ndarray | None = None) -> None:
+    """Attach the function that repeats one run, and the opponents (R, ...) of a min-max problem, if any."""
+    vars(result).update(_replay=replay, _opponents=opponents)
+
+
+def find_replay(result: Result) -> Callable[[int], Result] | None:
+    """The function that repeats run `number`; None for a result that was loaded or copied."""
+    return vars(result).get("_replay")
+
+
+def find_opponents(result: Result) -> np.ndarray | None:
+    """Of a min-max problem, the final y against which each run was evaluated, (R, dy, k)."""
+    return vars(result).get("_opponents")
+
+
+def record_late_interrupt(result: Result) -> None:
+    """Record that Ctrl-C was pressed after the runs had ended."""
+    message = f"{result.message} Ctrl-C was pressed while the result was being assembled."
+    result.update(stop=Stop.INTERRUPT, message=message)

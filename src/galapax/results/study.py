@@ -105,9 +105,10 @@ class Study(HTMLRepr):
         return out
 
     def summary(self) -> list[Row]:
-        """One row for each cell: best, median, mean, standard deviation and worst of its runs; with a target also the
-        success rate, its Wilson interval, and the expected running time with its bootstrap interval. With several
-        objectives these are hypervolumes, and the columns are named so.
+        """One row for each cell: best, median, interquartile range, mean, standard deviation and worst of its runs.
+
+        With a target also the success rate, its Wilson interval, and the expected running time with its bootstrap
+        interval. With several objectives these are hypervolumes, and the columns are named so.
         """
         prefix = "" if self.value == "fun" else f"{self.value}_"
         out = []
@@ -117,7 +118,9 @@ class Study(HTMLRepr):
             values = {k: sign * stats[k] + 0.0 for k in ("best", "median", "mean", "worst")}  # + 0.0: no -0.0
             row = {
                 **labels,
-                **{prefix + k: values[k] for k in ("best", "median", "mean")},
+                **{prefix + k: values[k] for k in ("best", "median")},
+                prefix + "iqr": stats["iqr"],
+                prefix + "mean": values["mean"],
                 prefix + "std": stats["std"],
             }
             row |= {prefix + "worst": values["worst"], "runs": stats["count"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -40,7 +41,12 @@ def build_tables(study: Study) -> list[SummaryTable]:
     """The tables of a study, the most telling first."""
     if study.kind == "sweep":
         return [_sweep_table(study)]
-    return [_value_table(study)] + ([_running_time_table(study)] if any(t is not None for t in study.targets) else [])
+    tables = [_value_table(study)]
+    if any(target is not None for target in study.targets):
+        tables.append(_running_time_table(study))
+    if any(len(all_runs(result)) > 1 for result in study.results):
+        tables.append(_mean_table(study))
+    return tables
 
 
 def _sweep_table(study: Study) -> SummaryTable:
@@ -82,9 +88,10 @@ def _value_table(study: Study) -> SummaryTable:
     rows = []
     for problem in study.axes["problem"]:
         results = study.along("algorithm", problem=problem)
-        medians = {name: statistics.describe(scores(result))["median"] for name, result in results.items()}
         if not results:
             continue
+        stats = {name: statistics.describe(scores(result)) for name, result in results.items()}
+        medians = {name: values["median"] for name, values in stats.items()}
         best = min(medians, key=lambda name: (math.isnan(medians[name]), medians[name]))
         tied = {best} | {
             other
@@ -104,12 +111,13 @@ def _value_table(study: Study) -> SummaryTable:
             if name not in results:
                 row.append(Cell("not run"))
                 continue
-            mark = " ≈" if name in tied and name != best and not math.isnan(medians[name]) else ""
+            mark = "" if math.isnan(stats[name]["iqr"]) else f" ({stats[name]['iqr']:.2g})"
+            mark += " ≈" if name in tied and name != best and not math.isnan(medians[name]) else ""
             row.append(Cell(texts[name] + mark, name == best and not math.isnan(medians[best])))
         rows.append(row)
     note = (
-        f"Median of {len(all_runs(study.results[0]))} runs. The best is in bold; ≈ marks results that do "
-        "not differ from it significantly "
+        f"Median of {len(all_runs(study.results[0]))} runs, and in brackets the interquartile range. The best is in "
+        "bold; ≈ marks results that do not differ from it significantly "
         f"({'Wilcoxon signed ranks' if study.paired else 'Mann-Whitney'}, Holm's correction, "
         f"level {SIGNIFICANCE_LEVEL:g})."
     )
@@ -122,6 +130,27 @@ def _value_table(study: Study) -> SummaryTable:
         note = "Hypervolume of the front; larger is better. " + note
         return SummaryTable("Final hypervolumes", ["problem", *names], rows, note)
     return SummaryTable("Final values", ["problem", *names], rows, note)
+
+
+def _mean_table(study: Study) -> SummaryTable:
+    """Tabulate mean and standard deviation of the runs, problem by problem."""
+    rows = []
+    for problem in study.axes["problem"]:
+        results = study.along("algorithm", problem=problem)
+        stats = {name: statistics.describe(scores(result)) for name, result in results.items()}
+        means = format_distinct([comparison_sign(results[name]) * s["mean"] for name, s in stats.items()], 3)
+        cells = {}
+        for (name, values), mean in zip(stats.items(), means, strict=True):
+            deviation = "" if math.isnan(values["std"]) else f" ± {values['std']:.2g}"
+            missing = f" ({values['missing']} missing)" if 0 < values["missing"] < values["count"] else ""
+            cells[name] = Cell(mean + deviation + missing)
+        if cells:
+            rows.append([Cell(problem), *(cells.get(name, Cell("not run")) for name in study.axes["algorithm"])])
+    note = (
+        f"Mean and standard deviation of {len(all_runs(study.results[0]))} runs. Runs that found nothing feasible are "
+        "missing and do not count."
+    )
+    return SummaryTable("Means", ["problem", *study.axes["algorithm"]], rows, note)
 
 
 def _running_time_table(study: Study) -> SummaryTable:
@@ -190,23 +219,38 @@ def markdown(study: Study) -> str:
 LATEX_ESCAPES = {
     "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "≈": r"$\approx$", "∞": r"$\infty$", "–": "--",
-    "·": r"$\cdot$",
+    "·": r"$\cdot$", "±": r"$\pm$",
 }  # fmt: skip
+NUMBER = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?)(?:e([+-]\d+))?(?![\w.])")
 
 
 def latex(study: Study) -> str:
-    """Render tables for \\input, with the rules of the booktabs package."""
+    """Render tables for \\input, with the rules of the booktabs package, labels, and powers of ten."""
 
     def plain(text: str) -> str:
         return "".join(LATEX_ESCAPES.get(letter, letter) for letter in " ".join(text.split()))
 
+    def typeset(match: re.Match[str]) -> str:
+        """A number with its power of ten, or its minus sign, as mathematics."""
+        digits, exponent = match.groups()
+        if exponent is not None:
+            return rf"${digits} \times 10^{{{int(exponent)}}}$"
+        return f"${digits}$" if digits.startswith("-") else digits
+
+    def render(cell: Cell, is_number: bool) -> str:
+        text = NUMBER.sub(typeset, plain(cell.text)) if is_number else plain(cell.text)
+        # \textbf leaves mathematics as it is
+        return r"\textbf{" + re.sub(r"\$([^$]*)\$", r"$\\mathbf{\1}$", text) + "}" if cell.bold else text
+
     out = []
     for table in build_tables(study):
+        label = re.sub(r"\W+", "-", table.title.lower()).strip("-")
         lines = [r"\begin{table}", r"\centering", rf"\caption{{{plain(table.title)}. {plain(table.note)}}}"]
+        lines.append(rf"\label{{tab:{label}}}")
         lines += [r"\begin{tabular}{l" + "r" * (len(table.header) - 1) + "}", r"\toprule"]
         lines += [" & ".join(plain(h) for h in table.header) + r" \\", r"\midrule"]
         for row in table.rows:
-            lines.append(" & ".join(rf"\textbf{{{plain(c.text)}}}" if c.bold else plain(c.text) for c in row) + r" \\")
+            lines.append(" & ".join(render(cell, i > 0) for i, cell in enumerate(row)) + r" \\")
         out.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]))
     return "\n\n".join(out) + "\n"
 

@@ -1,7 +1,7 @@
 """What each algorithm can do, for the pages in docs/explain: every algorithm on a few problems with equal evaluations.
 
-    python benchmarks/strengths.py            # writes benchmarks/data/strengths.csv, prints it; a few minutes on a CPU
-    python docs/generate.py                   # writes the tables of the pages from that file
+    python benchmarks/algorithm_strengths.py    # writes benchmarks/data/strengths.csv and prints it
+    python docs/generate.py                     # writes the tables of the pages from that file
 
 One objective: functions of the BBOB suite in 10 variables, whose optimum is not in the middle of the box, 50 000
 evaluations. Constraints: problems of CEC 2006, 50 000 evaluations. Fronts: 20 000 evaluations, the share of the true
@@ -12,6 +12,7 @@ hypervolume.
 import csv
 from pathlib import Path
 
+import harness
 import numpy as np
 
 import galapax as gx
@@ -20,6 +21,7 @@ from galapax.results.study import scores
 
 FILE = Path(__file__).parent / "data/strengths.csv"
 RUNS, CLOSE, VOLUME = 15, 1e-3, 0.99
+EVALUATIONS = (50_000, 50_000, 20_000)
 BBOB = {
     1: "sphere",
     8: "Rosenbrock",
@@ -28,25 +30,28 @@ BBOB = {
     15: "Rastrigin, rotated",
     21: "101 peaks",
 }
-ONE = ("cmaes", "de", "lshade", "jso", "lsrtde", "epsilon_de", "pso", "ep", "fep", "ga", "random")
-CONSTRAINED = ("epsilon_de", "cde", "lshade", "lsrtde", "cmaes", "de", "pso", "ga")
+ONE = ("cmaes", "de", "lshade", "jso", "lsrtde", "epsilon_de", "pso", "ep", "fep", "ga", "real_coded_ga", "random")
+CONSTRAINED = ("epsilon_de", "cde", "lshade", "lsrtde", "cmaes", "de", "pso", "ga", "real_coded_ga")
 FRONTS = ("nsga2", "nsga3", "moead", "sms_emoa", "sharing_moea", "npga")
 
 
-def one_objective():
+def one_objective(runs, evaluations):
     for number, name in BBOB.items():
         problem = gx.problems.bbob(function=number, dim=10, instance=1)
-        yield name, gx.compare([problem], list(ONE), runs=RUNS, max_evaluations=50_000)
+        yield name, gx.compare([problem], list(ONE), runs=runs, max_evaluations=evaluations)
 
 
-def constrained():
+def constrained(runs, evaluations):
     for name in ("g06", "g07", "g10"):
-        yield name, gx.compare([name], list(CONSTRAINED), runs=RUNS, max_evaluations=50_000)
+        yield name, gx.compare([name], list(CONSTRAINED), runs=runs, max_evaluations=evaluations)
 
 
-def fronts():
+def fronts(runs, evaluations):
     for name in ("zdt1", "zdt4", "dtlz2"):
-        yield name, gx.compare([name], list(FRONTS), runs=RUNS, max_evaluations=20_000)
+        yield name, gx.compare([name], list(FRONTS), runs=runs, max_evaluations=evaluations)
+
+
+SUITES = {"one objective": one_objective, "constraints": constrained, "fronts": fronts}
 
 
 def row(suite, problem, labels, result):
@@ -61,13 +66,18 @@ def row(suite, problem, labels, result):
 
 
 def main():
+    parser = harness.make_parser(__doc__, runs=RUNS)
+    parser.add_argument("--evaluations", type=int, nargs=3, default=EVALUATIONS, help="of the three suites")
+    parser.add_argument("--save", type=Path, default=FILE, help="the file to write (%(default)s)")
+    options = parser.parse_args()
+    print(harness.describe_machine("galapax"))
     rows = []
-    for suite, studies in (("one objective", one_objective()), ("constraints", constrained()), ("fronts", fronts())):
-        for problem, study in studies:
+    for (suite, make_studies), evaluations in zip(SUITES.items(), options.evaluations, strict=True):
+        for problem, study in make_studies(options.runs, evaluations):
             for labels, result in study:
                 rows.append(row(suite, problem, labels, result))
                 print(*rows[-1], sep="\t", flush=True)
-    with FILE.open("w", newline="", encoding="utf-8") as file:
+    with options.save.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([["suite", "problem", "algorithm", "median", "success"], *rows])
 
 

@@ -1,4 +1,4 @@
-"""An ensemble on the cores of a CPU: `JAX_PLATFORMS=cpu python benchmarks/cores.py`.
+"""An ensemble on the cores of a CPU: `JAX_PLATFORMS=cpu python benchmarks/thread_scaling.py`.
 
 A thousand and sixteen thousand runs of DE/rand/1/bin on Goldstein and Price's function: 64 individuals, 100
 generations, float32, from call to Result: in a process bound to one core, and by 1, 2, 4, ... threads on all of them
@@ -18,23 +18,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
+import harness
 import numpy as np
 
 INDIVIDUALS, GENERATIONS, WEIGHT, RATE = 64, 100, 0.5, 0.9
-
-
-def least(call: Callable[[], Any], rounds: int = 3) -> float:
-    """Seconds."""
-    call()
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
 
 
 def numpy_runs(arguments: tuple[int, int]) -> float:
@@ -67,7 +55,7 @@ def numpy_runs(arguments: tuple[int, int]) -> float:
 def numpy_on_all_cores(runs: int, cores: int) -> float:
     pieces = [(64, seed) for seed in range(runs // 64)]  # 64 runs at once fit the cache
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
-        return least(lambda: pool.map(numpy_runs, pieces, chunksize=1))
+        return harness.time_calls(lambda: pool.map(numpy_runs, pieces, chunksize=1), 3).least
 
 
 def pygmo_archipelago(runs: int) -> float | None:
@@ -87,14 +75,14 @@ def pygmo_archipelago(runs: int) -> float | None:
             islands.evolve()
             islands.wait_check()
 
-    return least(call, rounds=1)
+    return harness.time_calls(call, 1).least
 
 
 def ours(runs: int, threads: int, engine: str, rounds: int = 5) -> float:
     import galapax as gx
 
     problem = gx.problems.get("goldstein_price")
-    return least(
+    return harness.time_calls(
         lambda: gx.minimize(
             problem,
             algorithm=gx.DE(population=INDIVIDUALS),
@@ -107,79 +95,91 @@ def ours(runs: int, threads: int, engine: str, rounds: int = 5) -> float:
             compute=gx.Compute(dtype="float32", threads=threads, engine=engine),
         ),
         rounds,
-    )
+    ).least
 
 
-def on_one_core(rows: list[tuple[int, str]]) -> list[float]:
-    """The same in a process that may use one core."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    code = (
-        "import json, os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-        f"sys.path.insert(0, {here!r}); import cores; print(json.dumps([cores.ours(n, 1, e) for n, e in {rows}]))"
-    )
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    found: list[float] = json.loads(out.splitlines()[-1])
-    return found
+def measure_on_one_core(rows: list[tuple[int, str]], rounds: int) -> list[float]:
+    """Seconds of these rows in a process that may use one core."""
+    order = json.dumps({"rows": rows, "rounds": rounds})
+    seconds: list[float] = json.loads(harness.run_python(__file__, "--one-core", order).splitlines()[-1])
+    return seconds
 
 
-def apart(cores: int, rounds: int = 20) -> list[float]:
-    """What 1000 native runs take in processes that know nothing of each other, each bound to a core, all at once: no
-    program that uses all cores can be faster than this. Seconds of a call, of each process.
+def measure_apart(cores: int, rounds: int = 20) -> list[float]:
+    """Seconds of a call in each of several processes that know nothing of each other, bound to a core each, at once.
+
+    1000 native runs each: no program that uses all cores can be faster than this.
     """
-    here = os.path.dirname(os.path.abspath(__file__))
-    code = (
-        "import os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])}); "
-        f"sys.path.insert(0, {here!r}); import cores; cores.ours(1000, 1, 'native'); print('ready', flush=True); "
-        f"sys.stdin.readline(); start = time.perf_counter(); "
-        f"[cores.ours(1000, 1, 'native', 1) for _ in range({rounds // 2})]; "  # two calls each
-        f"print((time.perf_counter() - start) / {rounds})"
-    )
-    places = sorted(os.sched_getaffinity(0))[:cores]
-    started = [
+    processes = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, "--apart", str(core), "--rounds", str(rounds)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
-        for place in places
-    ]
-    for process in started:
-        assert process.stdout is not None and process.stdin is not None
+        for core in harness.list_cores()[:cores]
+    ]  # fmt: skip
+    for process in processes:
+        assert process.stdout is not None
         process.stdout.readline()
-    for process in started:
+    for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    return [float(process.communicate()[0]) for process in started]
+    return [float(process.communicate()[0]) for process in processes]
+
+
+def run_apart(core: int, rounds: int) -> None:
+    """What one process of `measure_apart` does: compile, say so, wait for the others, and measure."""
+    os.sched_setaffinity(0, {core})
+    ours(1000, 1, "native", 1)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    start = time.perf_counter()
+    calls = sum(2 for _ in range(rounds // 2) if ours(1000, 1, "native", 1))  # two calls each
+    print((time.perf_counter() - start) / calls)
 
 
 def main() -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.make_parser(__doc__, rounds=5)
     parser.add_argument("--runs", type=int, nargs="+", default=[1000, 16_000])
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--one-core", help=argparse.SUPPRESS)
+    parser.add_argument("--apart", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.one_core:
+        harness.bind_to_cores(1)
+        order = json.loads(options.one_core)
+        print(json.dumps([ours(runs, 1, engine, order["rounds"]) for runs, engine in order["rows"]]))
+        return
+    if options.apart is not None:
+        run_apart(options.apart, options.rounds)
+        return
     from galapax.fused.cpu_kernel import find_compiler
-    from galapax.numerics import devices
 
-    cores = devices.count_cores()
+    cores = len(harness.list_cores())
     counts = [2**k for k in range(cores.bit_length()) if 2**k < cores] + [cores]
-    print(f"{cores} cores; seconds from call to Result, and how many times faster than on one core")
-    print(f"{'runs':<8}{'engine':<8}{'one core':>10}" + "".join(f"{f'{t} threads':>18}" for t in counts))
-    rows = [(runs, engine) for runs in options.runs for engine in ["xla", *(["native"] if find_compiler() else [])]]
-    for (runs, engine), alone in zip(rows, on_one_core(rows), strict=True):
-        taken = [ours(runs, t, engine) for t in counts]
-        told = f"{alone:>10.3f}" + "".join(f"{f'{t:.3f} ({alone / t:.1f}x)':>18}" for t in taken)
-        print(f"{runs:<8}{engine:<8}{told}", flush=True)
-    if find_compiler():
-        one, all_of = apart(1)[0], apart(cores)
-        mean = sum(all_of) / cores
+    print(f"{harness.describe_machine('pygmo')}; seconds of a call, and how many times faster than on one core")
+    heads = (f"{count} thread{'s' if count > 1 else ''}" for count in counts)
+    table = harness.Table("runs, engine", "one core", *heads, widths=[16, 9, *[14] * len(counts)])
+    has_compiler = find_compiler() is not None
+    rows = [(runs, engine) for runs in options.runs for engine in ["xla", *(["native"] if has_compiler else [])]]
+    for (runs, engine), alone in zip(rows, measure_on_one_core(rows, options.rounds), strict=True):
+        seconds = [ours(runs, count, engine, options.rounds) for count in counts]
+        table.add(f"{runs}, {engine}", f"{alone:.3f}", *(f"{one:.3f} ({alone / one:.1f}x)" for one in seconds))
+    if has_compiler:
+        alone, together = measure_apart(1)[0], measure_apart(cores)
+        mean = sum(together) / cores
         print(
             f"1000 native runs in each of {cores} processes at once, a core each: {mean:.3f} s on average, at most "
-            f"{max(all_of):.3f}; in one alone {one:.3f}: {cores * one / mean:.1f}x"
+            f"{max(together):.3f}; in one alone {alone:.3f}: {cores * alone / mean:.1f}x"
         )
     for runs in options.runs if options.peers else []:
         archipelago = pygmo_archipelago(runs)
         pygmo = "not installed" if archipelago is None else f"{archipelago:.2f} s"
-        print(f"{runs:<8}NumPy, {cores} processes: {numpy_on_all_cores(runs, cores):.3f} s; pygmo: {pygmo}", flush=True)
+        print(
+            f"{runs} runs, NumPy, {cores} processes: {numpy_on_all_cores(runs, cores):.3f} s; pygmo: {pygmo}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

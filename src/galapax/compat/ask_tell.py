@@ -1,0 +1,65 @@
+"""The search behind the libraries that evaluate points themselves and tell their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from galapax import algorithms
+from galapax.api.optimizer import Optimizer
+from galapax.core.algorithm import Algorithm, Budget
+from galapax.core.checks import pluralize
+from galapax.core.errors import InputError
+from galapax.core.evaluation import Shape
+from galapax.core.variables import Variable
+from galapax.execution.arguments import shrink_population_to_budget
+
+DEFAULT_EVALUATIONS = 100  # for which the default algorithm is chosen if nobody says how many
+MIN_EVALUATIONS = 50  # for which a search is planned: it may end earlier
+
+
+def create_optimizer(
+    variables: Sequence[Variable],
+    algorithm: str | Algorithm | None,
+    *,
+    n_objectives: int = 1,
+    is_constrained: bool = False,
+    is_parallel: bool = False,
+    population: int | None = None,
+    max_evaluations: int | None = None,
+    seed: int | None = 0,
+    x0: Any = None,
+) -> Optimizer:
+    """Create an Optimizer for few evaluations, with the default algorithm that suits them.
+
+    is_parallel: several points are evaluated at once, so that a search that proposes one after another does not suit.
+    """
+    dim = len(variables)
+    mixed = dim if any(v.discrete for v in variables) else 0
+    solver = algorithms.resolve_algorithm(algorithm, is_constrained, n_objectives, mixed, population)
+    if solver.traits.multi_objective != (n_objectives > 1):
+        raise InputError(
+            f"there {'are' if n_objectives > 1 else 'is'} {pluralize(n_objectives, 'objective')}, and "
+            f"{type(solver).__name__} is for {'several' if solver.traits.multi_objective else 'one'}: choose another "
+            "algorithm, or None."
+        )
+    if max_evaluations is not None:
+        max_evaluations = max(max_evaluations, MIN_EVALUATIONS)
+    restarts = None
+    if algorithm is None:
+        max_evaluations = DEFAULT_EVALUATIONS if max_evaluations is None else max_evaluations
+        restarts = algorithms.parse_restarts("auto", solver)
+        if restarts is not None and population is None and not is_parallel:
+            restarts = restarts.one_by_one(dim, max_evaluations)
+    if population is None and not isinstance(algorithm, Algorithm) and restarts is None:
+        shape = Shape(n_objectives, int(is_constrained), 0)
+        solver = shrink_population_to_budget(solver, dim, shape, Budget(None, max_evaluations))
+    return Optimizer(
+        list(variables),
+        solver,
+        seed=seed,
+        population=population,
+        max_evaluations=max_evaluations,
+        x0=x0,
+        restarts=restarts,
+    )
