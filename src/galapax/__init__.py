@@ -3,13 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-<<<<<<< HEAD
 import galapax._startup  # noqa: F401  (first: Ctrl-C while the rest is loading)
-from galapax import algorithms, problems
-=======
-import galapax.starting  # noqa: F401  (first: Ctrl-C while the rest is loading)
 from galapax import algorithms, callbacks, problems
->>>>>>> main
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
@@ -115,31 +110,6 @@ __all__ = [
 
 warn_of_untested_jax()
 
-<<<<<<< HEAD
-=======
-# what other libraries call it
-_ELSEWHERE = {
-    "differential_evolution": "galapax.compat.scipy.differential_evolution, or gx.minimize(f, bounds, 'de')",
-    "create_study": "gx.minimize, or gx.Optimizer for ask and tell",
-    "optimize": "gx.minimize",
-    "fmin": "gx.minimize",
-    "maximize": "gx.minimize(f, bounds, maximize=True)",
-    "solve": "gx.minimize",
-    "Real": "gx.real",
-    "Integer": "gx.integer",
-    "Categorical": "gx.choice",
-    "Choice": "gx.choice",
-    "categorical": "gx.choice",
-    "Binary": "gx.boolean",
-    "flag": "gx.boolean",
-    "GA": "gx.RealCodedGA, or gx.ThreeParentGA for GAGPU's",
-    "CDE": "gx.CoevolutionaryDE",
-    "NSGAII": "gx.NSGA2",
-    "NSGAIII": "gx.NSGA3",
-    "CMA": "gx.CMAES",
-}
-
->>>>>>> main
 
 def __getattr__(name: str) -> Any:
     """Import on demand what few programs need, and answer the names that other libraries use."""

@@ -118,7 +118,7 @@ PACKAGE_NAMES = {
     "gx.integer": "Integer Int suggest_int",
     "gx.choice": "Categorical Choice categorical suggest_categorical",
     "gx.boolean": "Binary flag Bool",
-    "gx.ThreeParentGA": "GA",
+    "gx.RealCodedGA, or gx.ThreeParentGA for GAGPU's": "GA",
     "gx.CoevolutionaryDE": "CDE",
     "gx.NSGA2": "NSGAII",
     "gx.NSGA3": "NSGAIII",
@@ -133,7 +133,8 @@ PACKAGE_NAMES = {
 ALGORITHM_NAMES = {
     "cmaes": "cma cmaesrestart covariancematrixadaptation",
     "de": "differentialevolution derand1bin devo",
-    "ga": "threeparentga genetic geneticalgorithm gagpu",
+    "ga": "threeparentga gagpu",
+    "real_coded_ga": "genetic geneticalgorithm rcga sbxga",
     "cde": "coevolutionaryde",
     "ep": "evolutionaryprogramming",
     "fep": "fastevolutionaryprogramming",
