@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import galapax.starting  # noqa: F401  (first: Ctrl-C while the rest is loading)
+import galapax._startup  # noqa: F401  (first: Ctrl-C while the rest is loading)
 from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
@@ -29,6 +29,7 @@ from galapax.api.optimizer import Optimizer
 from galapax.api.sweep import sweep
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import Values
+from galapax.core.hints import PACKAGE_NAMES, find_answers
 from galapax.core.island_model import Islands
 from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
@@ -44,7 +45,7 @@ from galapax.version import __version__, warn_of_untested_jax
 
 if TYPE_CHECKING:
     from galapax.storage import gagpu
-    from galapax.storage.folders import load
+    from galapax.storage.result_folder import load
 
 __all__ = [
     "CMAES",
@@ -109,39 +110,17 @@ __all__ = [
 
 warn_of_untested_jax()
 
-# what other libraries call it
-_ELSEWHERE = {
-    "differential_evolution": "galapax.compat.scipy.differential_evolution, or gx.minimize(f, bounds, 'de')",
-    "create_study": "gx.minimize, or gx.Optimizer for ask and tell",
-    "optimize": "gx.minimize",
-    "fmin": "gx.minimize",
-    "maximize": "gx.minimize(f, bounds, maximize=True)",
-    "solve": "gx.minimize",
-    "Real": "gx.real",
-    "Integer": "gx.integer",
-    "Categorical": "gx.choice",
-    "Choice": "gx.choice",
-    "categorical": "gx.choice",
-    "Binary": "gx.boolean",
-    "flag": "gx.boolean",
-    "GA": "gx.RealCodedGA, or gx.ThreeParentGA for GAGPU's",
-    "CDE": "gx.CoevolutionaryDE",
-    "NSGAII": "gx.NSGA2",
-    "NSGAIII": "gx.NSGA3",
-    "CMA": "gx.CMAES",
-}
-
 
 def __getattr__(name: str) -> Any:
-    """Files of saved runs are read by few programs, and by none before its first run."""
+    """Import on demand what few programs need, and answer the names that other libraries use."""
     if name == "load":
-        return import_module("galapax.storage.folders").load
+        return import_module("galapax.storage.result_folder").load
     if name == "gagpu":
         return import_module("galapax.storage.gagpu")
-    word = _ELSEWHERE.get(name)
-    raise AttributeError(f"module 'galapax' has no attribute {name!r}" + (f": use {word}" if word else ""))
+    answers = find_answers(name, PACKAGE_NAMES)
+    raise AttributeError(f"module 'galapax' has no attribute {name!r}" + "".join(f": use {word}" for word in answers))
 
 
 def __dir__() -> list[str]:
-    """Public names only: the rooms of the house are found by importing them."""
+    """List the public names only, without the packages."""
     return __all__

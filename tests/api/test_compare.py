@@ -643,7 +643,7 @@ def test_a_saved_comparison_is_loaded_as_it_was(folder):
 
 def test_saved_files_are_what_other_tools_read(folder):
     names = {f.name for f in folder.iterdir()}
-    assert names == {"study.json", "data.npz", "runs.csv", "curves.csv", "summary.csv", "summary.md", "summary.tex",
+    assert names == {"study.json", "arrays.npz", "runs.csv", "curves.csv", "summary.csv", "summary.md", "summary.tex",
                      "convergence.png", "ecdf.png", "report.html", "manifest.json"}  # fmt: skip
     with (folder / "runs.csv").open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))

@@ -1,7 +1,10 @@
 """What people bring from other libraries: accepted, or answered with the word it has here."""
 
+import dataclasses
+import importlib.util
 import inspect
 import re
+import sys
 import warnings
 
 import jax.numpy as jnp
@@ -11,9 +14,9 @@ from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
 
 import galapax as gx
 from galapax.algorithms.moead import boundary_intersection
-from galapax.api.keyword_hints import KEYWORD_HINTS
 from galapax.compat import scipy as compat
 from galapax.compat.scipy_problem import convert_problem
+from galapax.core import hints
 
 BOX = [(-2.0, 2.0)] * 2
 QUICK = {"generations": 3, "population": 8, "polish": False}
@@ -23,7 +26,10 @@ def sphere(x):
     return jnp.sum(x**2)
 
 
-@pytest.mark.parametrize("name", sorted(KEYWORD_HINTS))
+WORDS = sorted(word for words in hints.KEYWORDS.values() for word in words.split())
+
+
+@pytest.mark.parametrize("name", WORDS)
 def test_every_foreign_word_is_answered_with_ours(name):
     with pytest.raises(gx.InputError, match=f"minimize has no '{name}': (write|leave|give|use) ") as told:
         gx.minimize(sphere, BOX, **{name: None})
@@ -161,6 +167,27 @@ def test_scipys_minimize_is_a_global_search():
         compat.minimize(bumpy, [0.0, 0.0], bounds=BOX, method="BFGS")
 
 
+def test_a_built_in_problem_is_known_by_its_name_everywhere():
+    named = ("branin", gx.problems.get("branin"))
+    by_name, by_object = (gx.minimize(problem, algorithm="de", **QUICK) for problem in named)
+    np.testing.assert_array_equal(by_name.population, by_object.population)
+    assert by_name.problem.name == "branin" and gx.minimize("branin", "de", **QUICK).fun == by_name.fun
+    swept = gx.sweep("branin", algorithm="de", weight=[0.5, 0.8], runs=2, **QUICK)
+    assert [result.problem.name for result in swept.results] == ["branin"] * 2
+    assert gx.minimax("minmax_saddle", generations=3, population=8, polish=False).problem.name == "minmax_saddle"
+    with pytest.raises(gx.InputError, match="no problem called 'brannin'; did you mean branin"):
+        gx.minimize("brannin")
+    with pytest.raises(gx.InputError, match=r"min-max problem: use gx\.minimax"):
+        gx.minimize("minmax_saddle")
+
+
+def test_a_missing_package_is_an_import_error_that_names_the_extra(monkeypatch):
+    result = gx.minimize(sphere, BOX, "de", **QUICK)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r'pip install "galapax\[notebook\]"'):
+        result.to_dataframe()
+
+
 def test_seed_none_is_drawn_recorded_and_repeats():
     first, second = (gx.minimize(sphere, BOX, "de", seed=None, **QUICK) for _ in range(2))
     assert first.seed != second.seed
@@ -174,9 +201,44 @@ def test_names_of_other_libraries_are_answered():
         gx.differential_evolution  # noqa: B018
     with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
         gx.nothing  # noqa: B018
-    for word in gx._ELSEWHERE.values():
-        for name in re.findall(r"gx\.(\w+)", word):
+    for answer, words in hints.PACKAGE_NAMES.items():
+        for name in re.findall(r"gx\.(\w+)", answer):
             assert hasattr(gx, name)
+        for module, name in re.findall(r"(galapax(?:\.\w+)+)\.(\w+)", answer):
+            assert hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}")
+        assert not [word for word in words.split() if hasattr(gx, word)]
+
+
+def test_every_word_has_one_answer():
+    for table in (hints.KEYWORDS, hints.PACKAGE_NAMES, hints.ALGORITHM_NAMES | hints.MISSING_ALGORITHMS):
+        words = [word for words in table.values() for word in words.split()]
+        assert len(words) == len(set(words))
+
+
+@pytest.mark.parametrize(
+    ("name", "registered"),
+    [("NSGA-II", "nsga2"), ("differential_evolution", "de"), ("CMA-ES", "cmaes"), ("L-SHADE", "lshade"),
+     ("SMS-EMOA", "sms_emoa"), ("MOEA/D", "moead"), ("Particle Swarm", "pso"), ("DE", "de")],
+)  # fmt: skip
+def test_algorithms_are_known_by_the_names_of_papers_and_other_libraries(name, registered):
+    assert type(gx.algorithms.get(name)) is gx.algorithms.ALGORITHMS[registered]
+
+
+def test_an_alias_is_that_of_an_algorithm_and_no_algorithms_own_name():
+    assert hints.ALGORITHM_NAMES.keys() <= gx.algorithms.ALGORITHMS.keys()
+    words = {word for words in (hints.ALGORITHM_NAMES | hints.MISSING_ALGORITHMS).values() for word in words.split()}
+    assert not words & set(gx.algorithms.ALGORITHMS) and all(word == hints.spell_plainly(word) for word in words)
+
+
+@pytest.mark.parametrize(("name", "answer"), [("Nelder-Mead", "simplex searches"), ("L-BFGS-B", "polish")])
+def test_algorithms_that_are_not_here_are_answered(name, answer):
+    with pytest.raises(gx.InputError, match=f"no algorithm called '{name}'; leave algorithm out: .*{answer}"):
+        gx.minimize(sphere, BOX, name)
+
+
+def test_hyper_parameters_of_the_table_exist():
+    fields = {field.name for kind in gx.algorithms.ALGORITHMS.values() for field in dataclasses.fields(kind)}
+    assert hints.HYPERPARAMETERS.keys() <= fields
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import galapax as gx
-from galapax.cli.options import run_options
+from galapax.cli.shell_options import run_options
 from galapax.core.options import GROUPS, LEAVES, Options, group_arguments, read
 
 PROBLEM = {"fun", "bounds", "algorithm", "ineq", "eq", "eq_tolerance"}

@@ -644,9 +644,9 @@ def change(folder, **changes):
         (lambda f: change(f, axes=None), "study.json is damaged"),
         (lambda f: change(f, format=None), "study.json is damaged"),
         (lambda f: change(f, format=2), "format 2, written by a newer galapax; this one reads up to 1"),
-        (lambda f: (f / "data.npz").unlink(), "data.npz is damaged"),
-        (lambda f: (f / "data.npz").write_bytes(b"not an archive"), "data.npz is damaged"),
-        (lambda f: np.savez(f / "data.npz", a=np.zeros(3)), "data.npz is damaged"),
+        (lambda f: (f / "arrays.npz").unlink(), "arrays.npz is damaged"),
+        (lambda f: (f / "arrays.npz").write_bytes(b"not an archive"), "arrays.npz is damaged"),
+        (lambda f: np.savez(f / "arrays.npz", a=np.zeros(3)), "arrays.npz is damaged"),
     ],
     ids=["cut text", "no text", "no cells", "an empty cell", "no axes", "no format", "a future format", "no data",
          "other data", "other arrays"],
@@ -659,9 +659,9 @@ def test_a_damaged_or_newer_study_is_named(damage, message, copy):
 
 @pytest.mark.parametrize("left", [0.0, 0.5, 0.99], ids=["nothing", "half", "almost all"])
 def test_a_cut_archive_is_named(left, copy):
-    data = (copy / "data.npz").read_bytes()
-    (copy / "data.npz").write_bytes(data[: int(left * len(data))])
-    with pytest.raises(gx.InputError, match=r"data.npz is damaged"):
+    data = (copy / "arrays.npz").read_bytes()
+    (copy / "arrays.npz").write_bytes(data[: int(left * len(data))])
+    with pytest.raises(gx.InputError, match=r"arrays.npz is damaged"):
         gx.load(copy)
 
 
@@ -676,6 +676,6 @@ def test_saving_a_single_run_over_a_sweep_leaves_nothing_of_it(copy, monkeypatch
     monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
     alone(gx.ThreeParentGA(population=N, fr=0.6, sigma=0.2)).save(copy)
     assert isinstance(gx.load(copy), gx.Result)
-    assert not {"study.json", "data.npz", "curves.csv", "summary.csv", "summary.md", "summary.tex", "report.html"} & {
+    assert not {"study.json", "arrays.npz", "curves.csv", "summary.csv", "summary.md", "summary.tex", "report.html"} & {
         f.name for f in copy.iterdir()
     }

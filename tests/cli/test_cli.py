@@ -48,7 +48,15 @@ def test_solve_prints_the_answer_and_saves_the_run(tmp_path):
     for part in ("Tension/compression spring", "0.012665", "wire diameter", "shear stress", "active", "slack"):
         assert part in text
     files = {f.name for f in (tmp_path / "run").iterdir()}
-    assert files == {"result.json", "history.csv", "population.csv", "convergence.png", "report.html", "manifest.json"}
+    assert files == {
+        "result.json",
+        "arrays.npz",
+        "history.csv",
+        "population.csv",
+        "convergence.png",
+        "report.html",
+        "manifest.json",
+    }
     assert (tmp_path / "run" / "convergence.png").read_bytes()[:4] == b"\x89PNG"
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "Tension/compression spring" in page and "data:image/png;base64," in page
@@ -232,7 +240,7 @@ def test_compare_takes_a_suite(monkeypatch):
         (("--suite", "bob"), "There is no suite called 'bob'; did you mean bbob?"),
         (("--suite", "bbob", "-p", "ackley"), "give --problems or --suite, not both"),
         (("--suite", "bbob", "--dim", "1"), "dim must be at least 2"),
-        (("-p", "ackley", "--target", "3"), "give a distance by --within"),
+        (("-p", "ackley", "--target", "3"), "use --within DISTANCE"),
         (("-p", "ackley", "--instance", "3"), "--instance applies only with --suite"),
         ((), "compare needs problems"),
     ],

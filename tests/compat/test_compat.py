@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import itertools
 import re
 
 import jax
@@ -14,6 +15,7 @@ from scipy.stats import kstest, uniform
 from support.paths import ROOT
 
 import galapax as gx
+from galapax import compat
 from galapax.compat import from_coco, from_ioh, from_pygmo, from_pymoo, to_pymoo
 from galapax.compat.scipy import DitheredMutation, _parse_mutation, differential_evolution
 from galapax.core.evaluation import Population
@@ -34,6 +36,41 @@ def test_scipys_arguments_are_all_there_in_their_order():
     for name, parameter in theirs.items():
         if name in ours:
             assert ours[name].default == parameter.default, name
+
+
+def test_scipys_minimize_has_scipys_arguments():
+    theirs = list(inspect.signature(scipy.optimize.minimize).parameters)
+    ours = inspect.signature(compat.scipy.minimize).parameters
+    assert list(ours)[: len(theirs)] == theirs
+    for name in ("jac", "hess", "hessp", "tol", "callback", "options", "method"):
+        assert ours[name].default == inspect.signature(scipy.optimize.minimize).parameters[name].default
+
+
+def test_an_exception_of_the_function_is_raised_as_it_is():
+    """On the first call and on a later one, as by scipy."""
+
+    def broken(limit):
+        calls = itertools.count()
+
+        def fun(x):
+            if next(calls) >= limit:
+                raise ZeroDivisionError("no thickness")
+            return sphere(x)
+
+        return fun
+
+    for limit in (0, 25):
+        with pytest.raises(ZeroDivisionError, match="no thickness"):
+            differential_evolution(broken(limit), [(-1, 1)] * 2, popsize=5, maxiter=5, rng=1)
+
+
+def test_values_that_are_missing_are_the_worst():
+    found = differential_evolution(
+        lambda x: np.nan if x[0] < 0 else sphere(x), [(-1, 1)] * 2, popsize=5, maxiter=20, rng=1, polish=False
+    )
+    assert found.x[0] >= 0 and np.isfinite(found.fun)
+    nothing = differential_evolution(lambda x: np.inf, [(-1, 1)] * 2, popsize=5, maxiter=2, rng=1, polish=False)
+    assert np.isinf(nothing.fun) and not nothing.success
 
 
 def test_workers_get_functions_that_they_could_not_import():
@@ -199,6 +236,8 @@ def test_pygmos_user_defined_problems_need_no_pygmo():
 def test_pygmos_problems_are_solved():
     result = gx.minimize(from_pygmo(Beam()), generations=15, population=16, polish=False)
     assert result.F.shape[1] == 2 and (result.X[:, 2] == np.round(result.X[:, 2])).all()
+    directly = gx.minimize(Beam(), generations=15, population=16, polish=False)  # as it is
+    np.testing.assert_array_equal(directly.F, result.F)
 
 
 def test_pygmo():
@@ -216,7 +255,9 @@ def test_pymoo_there_and_back():
     told = theirs.evaluate(x, return_as_dictionary=True)
     np.testing.assert_allclose(problem.fun(x).fun, told["F"])
     np.testing.assert_allclose(problem.fun(x).ineq, told["G"])
-    result = gx.minimize(problem, generations=5, population=12, polish=False)
+    options = {"generations": 5, "population": 12, "polish": False}
+    result = gx.minimize(problem, **options)
+    np.testing.assert_array_equal(gx.minimize(theirs, **options).F, result.F)  # as it is
     back = to_pymoo(result)
     assert back.F.shape == result.F.shape and len(back.pop) == 12 and back.opt.get("X").shape == result.X.shape
 

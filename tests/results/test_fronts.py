@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
-from support.cases import params, product
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -133,31 +132,6 @@ def test_a_saved_run_is_loaded_as_it_was(case, tmp_path, monkeypatch):
         np.testing.assert_array_equal(
             indicators.by_generation(loaded)["hypervolume"], indicators.by_generation(result)["hypervolume"]
         )
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    params(
-        product(["front.csv", "fronts.csv"], ["cut", "text", "column", "missing", "empty"]),
-        slow={"front.csv-cut", "front.csv-text", "front.csv-column"},
-    ),
-)
-def test_a_damaged_front_is_named(damage, name, tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "can_draw", lambda: False)
-    file = black_box(False, 2).save(tmp_path) / name
-    lines = file.read_text(encoding="utf-8").splitlines()
-    if damage == "missing":
-        file.unlink()
-    else:
-        changed = {
-            "cut": [*lines[:2], lines[2][:9]],
-            "text": [*lines[:2], lines[2].replace(",", ",a", 1)],
-            "column": [line.rpartition(",")[0] for line in lines],
-            "empty": [],
-        }[damage]
-        file.write_text("\n".join(changed), encoding="utf-8")
-    with pytest.raises(gx.InputError, match=f"{name} is damaged"):
-        gx.load(tmp_path)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

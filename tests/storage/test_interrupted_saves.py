@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax.cli import output
 from galapax.cli.app import app
-from galapax.storage import atomic, folders, manifest
+from galapax.storage import atomic, manifest, result_folder
 from galapax.view import saving
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
@@ -36,7 +36,7 @@ import os, random, signal, sys, time, warnings
 from pathlib import Path
 from support.saved_runs import random_run, is_same, random_study
 import galapax as gx
-from galapax.storage import folders, manifest
+from galapax.storage import manifest, result_folder
 
 folder, steps, times, seed = Path(sys.argv[1]), sys.argv[2] == "steps", int(sys.argv[3]), int(sys.argv[4])
 runs = [random_run(1, n=40), random_run(2, runs=30, n=40, generations=60), random_study(3)]
@@ -47,7 +47,7 @@ def put(run):
     pictures = {"report.html": lambda file: file.write_text("page"), "convergence.png": lambda file: 1 / 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (folders.save_study if isinstance(run, gx.Study) else folders.save)(run, folder, pictures)
+        result_folder.save(run, folder, pictures)
 
 def child(k):
     count = 0
@@ -175,7 +175,7 @@ def test_a_picture_that_fails_costs_that_picture(tmp_path):
 
     pictures = {"convergence.png": fails, "report.html": lambda file: file.write_text("drawn")}
     with pytest.warns(UserWarning, match=r"convergence\.png could not be drawn \(ZeroDivisionError: no room"):
-        folders.save(NEW, tmp_path, pictures)
+        result_folder.save(NEW, tmp_path, pictures)
     assert is_same(gx.load(tmp_path), NEW)
     assert (tmp_path / "report.html").read_text() == "drawn" and not (tmp_path / "convergence.png").exists()
 
@@ -193,7 +193,7 @@ def leave_pending(run, folder):
     """Save a run as a process does that is killed right after the one move that counts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(atomic, "finish", lambda *about: None)
-        folders.save(run, folder)
+        result_folder.save(run, folder)
     return folder / atomic.PENDING
 
 
@@ -339,9 +339,9 @@ def test_a_save_is_not_finished_over_a_file_that_became_a_users(tmp_path):
 STOPPED = """
 import os, shutil, signal, sys
 from pathlib import Path
-from support.saved_runs import as_before_manifests, random_run, is_same, random_study
+from support.saved_runs import random_run, is_same, random_study
 import galapax as gx
-from galapax.storage import atomic, folders, manifest
+from galapax.storage import atomic, manifest, result_folder
 
 folder, before, new = Path(sys.argv[1]), sys.argv[2], random_run(2, runs=3)
 
@@ -350,11 +350,9 @@ def start():
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     if before == "a study":
-        folders.save_study(random_study(), folder)
+        result_folder.save(random_study(), folder)
     elif before != "nothing":
-        folders.save(random_run(1), folder)
-    if before == "a run without a manifest":
-        as_before_manifests(folder)
+        result_folder.save(random_run(1), folder)
 
 def save_killed_after(moves):  # of single files out of the folder of the save, the manifest last
     replace = os.replace
@@ -366,7 +364,7 @@ def save_killed_after(moves):  # of single files out of the folder of the save, 
             moves -= 1
         replace(source, target)
     os.replace = count
-    folders.save(new, folder)
+    result_folder.save(new, folder)
 
 def in_a_process(task, *arguments):
     pid = os.fork()
@@ -397,17 +395,17 @@ print(moves)
 
 
 @needs_fork
-@pytest.mark.parametrize("before", ["nothing", "a run", "a study", "a run without a manifest"])
+@pytest.mark.parametrize("before", ["nothing", "a run", "a study"])
 def test_a_killed_save_is_read_as_saved_and_finished_by_the_next_process(before, tmp_path):
     outcome = apart([sys.executable, "-c", STOPPED, tmp_path / "run", before])
     assert outcome.returncode == 0, outcome.stderr
-    assert int(outcome.stdout) == 6  # result.json, four tables and archives, the manifest
+    assert int(outcome.stdout) == 6  # result.json, arrays.npz, three tables, the manifest
 
 
 def test_numbers_that_cannot_be_written_leave_the_run_that_was_there(tmp_path, monkeypatch):
     OLD.save(tmp_path)
     before = contents(tmp_path)
-    monkeypatch.setattr(folders, "snapshot_arrays", lambda kept: 1 / 0)
+    monkeypatch.setattr(result_folder, "result_to_arrays", lambda result: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         random_run(3, snapshots=True).save(tmp_path)
     assert contents(tmp_path) == before
@@ -418,7 +416,7 @@ def test_a_save_that_waits_for_its_last_moves_is_read_as_it_is_and_finished_by_t
     OLD.save(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(atomic, "finish", lambda *about: None)
-        folders.save(NEW, tmp_path)  # as if killed right after the one move that counts
+        result_folder.save(NEW, tmp_path)  # as if killed right after the one move that counts
     assert (tmp_path / atomic.PENDING).is_dir() and is_same(gx.load(tmp_path), NEW)
     tmp_path.chmod(0o555)  # reading needs no right to write
     assert is_same(gx.load(tmp_path), NEW)
@@ -433,9 +431,9 @@ def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
     read, calls = manifest.Saved.read, []
 
     def saved_in_between(self, name):
-        if name == "population.csv" and not calls:
+        if name == "arrays.npz" and not calls:
             calls.append(name)
-            folders.save(NEW, tmp_path)
+            result_folder.save(NEW, tmp_path)
         return read(self, name)
 
     monkeypatch.setattr(manifest.Saved, "read", saved_in_between)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import params
-from support.saved_runs import as_before_manifests, is_same, random_run, random_study, with_labels
+from support.saved_runs import is_same, random_run, random_study, with_labels
 
 import galapax as gx
 from galapax.core import checks
@@ -82,8 +82,9 @@ def check_labels(labels, **about):
         run.save(folder / "run")
         loaded = gx.load(folder / "run")
         assert is_same(loaded, run)
-        files = export.to_csv(folder / "run", folder / "tables")
-        data = json.loads(export.to_one_json(folder / "run", folder / "all.json").read_text())
+        files = export.write_csv_files(loaded, folder / "tables")
+        export.write_json_file(loaded, folder / "all.json")
+        data = json.loads((folder / "all.json").read_text())
         variable = run.problem.space.variables[1]
         expected = [variable.value(place) for place in run.population[:, 1]]
         assert list(data["population"].values())[1] == expected
@@ -147,16 +148,6 @@ def test_labels_that_are_the_same_on_one_line_are_refused():
         gx.choice("a\nb", "a b")
 
 
-def test_tables_of_an_earlier_version_load_where_they_are_unambiguous(tmp_path, monkeypatch):
-    """It wrote labels that begin with an apostrophe as they are."""
-    monkeypatch.setattr(saving, "can_draw", lambda: False)
-    run = with_labels(random_run(1), "'a", "=b", "c")
-    as_before_manifests(run.save(tmp_path))
-    for file in tmp_path.glob("*.csv"):
-        file.write_text(file.read_text().replace("''a", "'a"))
-    assert is_same(gx.load(tmp_path), run)
-
-
 def test_a_dollar_in_a_name_is_drawn_as_one():
     run = random_run(4, name="US$ {net vs AU$", variables=["a$", "b$", "c"])
     axes = run.plot.convergence().axes[0]
@@ -200,14 +191,3 @@ def test_a_name_that_is_no_text_is_refused_when_the_problem_is_made(about):
 def test_a_min_max_problem_takes_text_for_names_too(about):
     with pytest.raises(gx.InputError, match="must be text, got 5"):
         gx.MinMaxProblem(lambda x, y: x[0], gx.box(0, 1, 2), gx.box(0, 1, 2), **about)
-
-
-@pytest.mark.parametrize("reserved", ["violation", "hypervolume", "feasible_share"])
-def test_a_run_that_was_saved_with_such_a_variable_still_loads(reserved, tmp_path):
-    """With its history of x it was called damaged."""
-    as_before_manifests(NEW.save(tmp_path))
-    for name in ("population.csv", "history.csv", "runs.csv", "result.json"):
-        file = tmp_path / name
-        file.write_text(file.read_text().replace("x1", reserved))
-    loaded = gx.load(tmp_path)
-    assert loaded.problem.variables[0] == reserved and is_same(loaded.history, NEW.history)

@@ -155,23 +155,14 @@ def test_bytes_that_are_no_text_are_damage(saved):
         gx.load(saved)
 
 
-@pytest.mark.parametrize("content", [None, "", "x1,x2,fun\n", "x1,x2,fun\n1.0,2.0\n", "x1,x2,fun\n1,a,b\n"], ids=repr)
-def test_a_missing_or_damaged_table_is_damage(content, saved):
-    table = saved / "population.csv"
+@pytest.mark.parametrize("content", [None, b"", b"no archive"], ids=repr)
+def test_missing_or_damaged_arrays_are_damage(content, saved):
+    file = saved / "arrays.npz"
     if content is None:
-        table.unlink()
+        file.unlink()
     else:
-        table.write_text(content, encoding="utf-8")
-    with pytest.raises(gx.InputError, match=r"saved.* damaged"):
-        gx.load(saved)
-
-
-@pytest.mark.parametrize(
-    "content", ["", "generation,nfev\n1,12\n", "generation,nfev,best,mean,worst\n1,12,a,b,c\n"], ids=repr
-)
-def test_a_damaged_history_is_damage(content, saved):
-    (saved / "history.csv").write_text(content, encoding="utf-8")
-    with pytest.raises(gx.InputError, match=r"saved.* damaged"):
+        file.write_bytes(content)
+    with pytest.raises(gx.InputError, match=r"saved.*arrays\.npz is damaged"):
         gx.load(saved)
 
 

@@ -4,14 +4,14 @@ import contextlib
 import json
 import shutil
 
+import numpy as np
 import pytest
-from support.paths import DATA
-from support.saved_runs import as_before_manifests, is_same, random_run, random_study
+from support.saved_runs import is_same, random_run, random_study
 from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli.app import app
-from galapax.storage import manifest
+from galapax.storage import export, manifest
 from galapax.view import saving
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
@@ -31,7 +31,7 @@ def contents(folder):
 
 @pytest.mark.parametrize("kind", [random_run, random_study])
 @pytest.mark.parametrize(
-    "name", ["data.npz", "summary.csv", "history.csv", "report.html", "result.json", "manifest.json"]
+    "name", ["arrays.npz", "summary.csv", "history.csv", "report.html", "result.json", "manifest.json"]
 )
 def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path):
     (tmp_path / name).write_bytes(b"mine")
@@ -48,7 +48,7 @@ def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path
 @pytest.mark.parametrize(
     ("command", "name"),
     [(("solve", "branin"), "runs.csv"), (("sweep", "branin", "--set", "fr=1,2"), "summary.csv"),
-     (("compare", "-p", "branin", "-a", "de,ga"), "data.npz")],
+     (("compare", "-p", "branin", "-a", "de,ga"), "arrays.npz")],
 )  # fmt: skip
 def test_force_refuses_a_users_file_before_the_run(command, name, tmp_path, monkeypatch):
     (tmp_path / name).write_bytes(b"mine")
@@ -113,55 +113,43 @@ def test_links_in_a_folder_are_refused_and_not_followed(tmp_path):
         assert victim.read_text() == "mine"
 
 
-# --- folders from before there were manifests -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        pytest.param(OLD, marks=pytest.mark.slow),
-        NEW,
-        pytest.param(random_run(3, runs=3, m=2, snapshots=True), marks=pytest.mark.slow),
-        random_study(),
-    ],
-    ids=range(4),
-)
-def test_a_folder_without_a_manifest_still_loads(run, tmp_path):
-    assert is_same(gx.load(as_before_manifests(run.save(tmp_path))), run)
-
-
-def test_a_folder_that_an_earlier_version_wrote_loads_and_is_replaced(tmp_path):
-    folder = shutil.copytree(DATA / "run-without-manifest", tmp_path / "run")
-    loaded = gx.load(folder)
-    assert loaded.problem.name == "spring" and len(loaded.runs) == 2 and list(loaded.snapshots) == [1]
-    assert loaded.history.x.shape == (4, 3) and loaded.runs.history.violation.shape == (2, 4)
-    loaded.save(folder)
-    assert (folder / "manifest.json").is_file() and is_same(gx.load(folder), loaded)
-
-
-def test_of_a_folder_without_a_manifest_only_files_that_galapax_is_known_to_write_are_replaced(tmp_path):
-    NEW.save(tmp_path)
-    as_before_manifests(tmp_path)
-    (tmp_path / "data.npz").write_bytes(b"mine")  # a study's name, and here was never a study
-    (tmp_path / "notes.txt").write_bytes(b"mine")
-    OLD.save(tmp_path)
-    assert is_same(gx.load(tmp_path), OLD) and not (tmp_path / "runs.csv").exists()
-    assert (tmp_path / "data.npz").read_bytes() == (tmp_path / "notes.txt").read_bytes() == b"mine"
-    with pytest.raises(gx.InputError, match=r"holds data\.npz"):
-        random_study().save(tmp_path)
-
-
-def test_files_of_a_run_that_lost_its_result_are_nobodys(tmp_path):
-    as_before_manifests(NEW.save(tmp_path))
-    (tmp_path / "result.json").write_text('{"my": "results"}')
-    before = contents(tmp_path)
-    with pytest.raises(gx.InputError, match=r"result\.json.*which galapax did not write"):
-        OLD.save(tmp_path)
-    assert contents(tmp_path) == before
-
-
-def test_a_run_whose_manifest_was_deleted_is_damaged(tmp_path):
+def test_a_run_whose_manifest_was_deleted_is_no_saved_run(tmp_path):
     OLD.save(tmp_path)
     (tmp_path / "manifest.json").unlink()
-    with pytest.raises(gx.InputError, match=r"result\.json is damaged .*manifest\.json, which is missing"):
+    with pytest.raises(gx.InputError, match=r"contains no saved run: it has no manifest\.json"):
         gx.load(tmp_path)
+
+
+def test_the_tables_of_a_run_are_written_for_people_and_never_read(tmp_path):
+    for i, run in enumerate((NEW, random_run(3, runs=3, m=2, snapshots=True), random_study())):
+        folder = run.save(tmp_path / str(i))
+        for file in folder.glob("*.csv"):
+            file.write_text("edited in a spreadsheet")
+        assert is_same(gx.load(folder), run)
+
+
+def test_an_export_into_the_folder_of_a_run_leaves_its_tables_and_refuses_those_of_another(tmp_path):
+    """A table that somebody changed, or that belongs to another run, is not overwritten."""
+    folder = NEW.save(tmp_path / "run")
+    before = contents(folder)
+    files = export.write_csv_files(gx.load(folder), folder)
+    assert {file.name for file in files} - before.keys() == {"answer.csv"}
+    assert contents(folder).items() >= before.items()
+    with pytest.raises(gx.InputError, match=r"history\.csv belongs to another saved run.*choose another folder"):
+        export.write_csv_files(OLD, folder)
+    assert is_same(gx.load(folder), NEW)
+
+
+def test_a_front_and_the_derived_quantities_of_every_kind_come_back_as_they_were(tmp_path):
+    """Violations and derived numbers cannot be computed again without the problem's functions."""
+    run = random_run(3, runs=3, m=2)
+    run["CV"] = run["CV"] + 1e-9
+    run["derived"] = {"../mass": np.arange(4.0), "cost\x00": np.ones(4)}
+    run["problem"] = run.problem.with_(derived=dict.fromkeys(run["derived"], abs))
+    loaded = gx.load(run.save(tmp_path / "front"))
+    assert np.array_equal(loaded.CV, run.CV) and list(loaded.derived) == list(loaded.problem.derived)
+    assert all(map(np.array_equal, loaded.derived.values(), run.derived.values()))
+    one = random_run(1)
+    one["derived"] = {"mass": 2.5}
+    one["problem"] = one.problem.with_(derived={"mass": abs})
+    assert gx.load(one.save(tmp_path / "single")).derived == {"mass": 2.5}

@@ -12,6 +12,7 @@ import numpy as np
 
 import galapax as gx
 from galapax.core.problem import Problem, box
+from galapax.core.stop import Stop
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 
@@ -58,7 +59,8 @@ def make_result(problem, *, runs=0, generations=50, n=40, m=1, kept=True, **fiel
                 "generations": generations, "stall": None, "versions": {"galapax": "1", "jax": "2"}}  # fmt: skip
     values: dict[str, Any] = {
         "problem": problem, "x": x[0], "fun": fitness[0] if m > 1 else float(fitness[0]), "success": True,
-        "message": "Done.", "nit": generations, "nfev": 100 * generations, "n_failed": 0, "seed": 3, "feasible": True,
+        "message": "Done.", "stop": Stop.BUDGET,
+        "nit": generations, "nfev": 100 * generations, "n_failed": 0, "seed": 3, "feasible": True,
         "violation": 0.0, "ineq": None, "eq": None, "population": x, "population_fitness": fitness, "snapshots": {},
         "history": history_of_one, "runs": every, "timings": {"compile": 1.0, "run": 0.5, "host": 0.1},
         "settings": settings,

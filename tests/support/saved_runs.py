@@ -1,4 +1,4 @@
-"""Runs to save, made by hand and at once; whether two are the same; and folders as they were before manifests."""
+"""Runs to save, made by hand and at once; whether two are the same; and changed folders whose manifest fits them."""
 
 import dataclasses
 import itertools
@@ -11,7 +11,8 @@ from galapax.core.evaluation import Population
 from galapax.core.stop import Stop
 from galapax.core.variables import as_space
 from galapax.results.front import Front
-from galapax.storage.result_json import result_to_json
+from galapax.storage import manifest
+from galapax.storage.result_format import result_to_json
 
 SETTINGS = {"problem": "made", "algorithm": "de", "hyperparameters": {}, "archive": None, "generations": 6,
             "target": None, "patience": None, "tolerance": 0.0, "max_seconds": None, "restarts": None, "polish": False,
@@ -115,12 +116,10 @@ def is_same(one, other):
     return one == other
 
 
-def as_before_manifests(folder):
-    """Make of a saved run what was written before there were manifests."""
-    (folder / "manifest.json").unlink()
-    for about in (folder / "result.json", folder / "study.json"):
-        if about.exists():
-            data = json.loads(about.read_text())
-            del data["manifest"]
-            about.write_text(json.dumps(data, indent=1) + "\n")
+def sign(folder):
+    """Write a manifest that fits the changed files of a saved run, as whoever sends such a folder can."""
+    names = json.loads((folder / manifest.NAME).read_text())["files"]
+    rows = {name: dict(zip(("bytes", "sha256"), manifest._fingerprint(folder / name), strict=True)) for name in names}
+    data = {"format": 1, "files": rows, "checksum": manifest._checksum_rows(rows)}
+    (folder / manifest.NAME).write_text(json.dumps(data))
     return folder

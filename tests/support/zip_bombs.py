@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import galapax as gx
-from galapax.storage import folders, manifest
-from support.saved_runs import as_before_manifests, random_run
+from galapax.storage import result_folder
+from support.saved_runs import random_run, sign
 
 MIB = 2**20
 UNPACKED = 128 * MIB
@@ -86,17 +86,11 @@ BOMBS = {
 }
 
 
-def plant(make, folder, with_manifest):
-    """A saved run with a bomb in it; with a manifest that lists it, as whoever sends such a folder can write one."""
-    file = folders.save(random_run(2, runs=3), folder) / "histories.npz"
+def plant(make, folder):
+    """A saved run with a bomb in it, and a manifest that lists it, as whoever sends such a folder can write one."""
+    file = result_folder.save(random_run(2, runs=3), folder) / "arrays.npz"
     make(file)
-    if with_manifest:
-        rows = json.loads((folder / "manifest.json").read_text())["files"]
-        rows["histories.npz"] = dict(zip(("bytes", "sha256"), manifest._fingerprint(file), strict=True))
-        data = {"format": 1, "files": rows, "checksum": manifest._checksum_rows(rows)}
-        (folder / "manifest.json").write_text(json.dumps(data))
-    else:
-        as_before_manifests(folder)
+    sign(folder)
     assert file.stat().st_size < UNPACKED / 50
 
 
@@ -107,18 +101,16 @@ def largest_memory():
 
 
 def main(folder):
-    gx.load(folders.save(random_run(2, runs=3), folder / "whole"))
-    for with_manifest in (True, False):
-        for name, make in BOMBS.items():
-            own = folder / f"{name} {with_manifest}"
-            plant(make, own, with_manifest)
-            before = largest_memory()
-            try:
-                gx.load(own)
-                said = "loaded"
-            except gx.InputError as error:
-                said = str(error)
-            print(json.dumps([name, largest_memory() - before, said]))
+    gx.load(result_folder.save(random_run(2, runs=3), folder / "whole"))
+    for name, make in BOMBS.items():
+        plant(make, folder / name)
+        before = largest_memory()
+        try:
+            gx.load(folder / name)
+            said = "loaded"
+        except gx.InputError as error:
+            said = str(error)
+        print(json.dumps([name, largest_memory() - before, said]))
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def test_without_pandas_the_extra_is_named(monkeypatch):
         return real(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(gx.InputError, match=r"pandas: pip install \"galapax\[notebook\]\""):
+    with pytest.raises(ImportError, match=r"pandas: pip install \"galapax\[notebook\]\""):
         made(0).to_dataframe()
 
 

@@ -272,12 +272,12 @@ def test_snapshots_are_saved_and_loaded(single, ensemble, tmp_path):
             assert np.array_equal(again.snapshots[g].objectives, kept.objectives)
             assert (again.snapshots[g].violation is None) == (kept.violation is None)
         assert np.array_equal(drawn(again.plot.maps()), drawn(result.plot.maps()))
-    file = tmp_path / "one" / "snapshots.npz"
+    file = tmp_path / "one" / "arrays.npz"
     file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(gx.InputError, match=r"snapshots\.npz is damaged"):
+    with pytest.raises(gx.InputError, match=r"arrays\.npz is damaged"):
         gx.load(tmp_path / "one")
     without = gx.minimize(crescent(), gx.DE(population=20), generations=3, polish=False)
-    with pytest.warns(UserWarning, match=r"kept as snapshots\.changed"):
+    with pytest.warns(UserWarning, match=r"kept as arrays\.changed"):
         without.save(tmp_path / "one")
     assert gx.load(tmp_path / "one").snapshots == {}  # what the earlier run left there is gone
 

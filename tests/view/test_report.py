@@ -16,7 +16,7 @@ from support.report_runs import make_result, numbers_of, solved, study, sweep_of
 
 import galapax as gx
 from galapax.core.problem import Problem, box
-from galapax.storage import folders
+from galapax.storage import result_folder
 from galapax.view import figure_data, plots, report, summary_tables
 from galapax.view.report import page as page_module
 from galapax.view.report.figures import landscape_image
@@ -152,11 +152,11 @@ def test_the_front_table_has_the_names_of_the_constraints(tmp_path):
     problem = Problem(lambda x: x, box(0, 1, 2), ineq=lambda x: x, eq=lambda x: x[:1], name="beam", **names)
     parts_of = {"ineq": np.array([-1.0, -2.0]), "eq": np.zeros(1), "G": -np.ones((40, 2)), "H": np.zeros((40, 1))}
     result = make_result(problem, m=2, **parts_of)
-    folder = folders.save(result, tmp_path / "named")
+    folder = result_folder.save(result, tmp_path / "named")
     assert (folder / "front.csv").read_text().splitlines()[0] == "x1,x2,cost,time,strong,light,balanced"
     assert np.array_equal(gx.load(folder).G, result.G) and np.array_equal(gx.load(folder).H, result.H)
     result["problem"] = problem.with_(constraint_names=None)
-    folder = folders.save(result, tmp_path / "nameless")
+    folder = result_folder.save(result, tmp_path / "nameless")
     assert (folder / "front.csv").read_text().splitlines()[0] == "x1,x2,cost,time,ineq 1,ineq 2,eq 1"
 
 
@@ -220,9 +220,10 @@ def test_storage_writes_what_it_is_given_to_draw_when_the_numbers_are_saved(tmp_
         file.write_text("drawn")
 
     (tmp_path / "front.png").write_text("not of a run")
-    folders.save(make_result(gx.problems.get("branin")), tmp_path, {"convergence.png": draw})
+    result_folder.save(make_result(gx.problems.get("branin")), tmp_path, {"convergence.png": draw})
     names = {file.name for file in tmp_path.iterdir()}
-    assert names == {"result.json", "history.csv", "population.csv", "convergence.png", "manifest.json", "front.png"}
+    numbers = {"result.json", "arrays.npz", "history.csv", "population.csv", "manifest.json"}
+    assert names == {*numbers, "convergence.png", "front.png"}
     assert (tmp_path / "front.png").read_text() == "not of a run"
 
 

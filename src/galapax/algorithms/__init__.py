@@ -30,6 +30,7 @@ from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import InputError, unknown_name_error
+from galapax.core.hints import ALGORITHM_NAMES, MISSING_ALGORITHMS, find_answers, spell_plainly
 from galapax.core.restarts import BIPOP, IPOP, Plain, Restarts
 
 ALGORITHMS: dict[str, Any] = {
@@ -61,15 +62,26 @@ RESTARTS: dict[str, Restarts] = {policy.name: policy for policy in (Plain(), IPO
 
 
 def get(name: str, **settings: Any) -> Algorithm:
-    """The algorithm of that name, with some of its hyper-parameters set."""
-    if name.lower() not in ALGORITHMS:
-        raise unknown_name_error("algorithm", name, ALGORITHMS)
-    kind = ALGORITHMS[name.lower()]
+    """Build the algorithm of that name, with some of its hyper-parameters set."""
+    kind = ALGORITHMS[find_name(name)]
     names = [f.name for f in dataclasses.fields(kind)]
     for setting in settings:
         if setting not in names:
             raise InputError(f"{name} has no hyper-parameter {setting!r}; available: {', '.join(names)}.")
     return kind(**settings)
+
+
+def find_name(name: str) -> str:
+    """Return the registered name of an algorithm; other spellings are known too, such as NSGA-II."""
+    plain_name = spell_plainly(name)
+    for registered_name in ALGORITHMS:
+        if plain_name == spell_plainly(registered_name):
+            return registered_name
+    for registered_name in find_answers(plain_name, ALGORITHM_NAMES):
+        return registered_name
+    for answer in find_answers(plain_name, MISSING_ALGORITHMS):
+        raise InputError(f"There is no algorithm called {name!r}; {answer}.")
+    raise unknown_name_error("algorithm", name, ALGORITHMS)
 
 
 def algorithm_name(algorithm: Algorithm) -> str:
@@ -153,4 +165,7 @@ def plain_settings(algorithm: Algorithm) -> dict[str, Any]:
         for name, v in values.items()
         if isinstance(v, plain) or (v is not None and not isinstance(v, Shared | Payoff | StrategyParameters))
     }
-    return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in visible.items()}
+    return {
+        name: getattr(v, "__name__", None) or repr(v) if callable(v) else np.asarray(v).tolist()
+        for name, v in visible.items()
+    }

@@ -98,7 +98,7 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
         given = [given]
     out: dict[str, Problem] = {}
     for one in items(given, "compare needs a list of problems, names or Problems"):
-        problem = problem_registry.get(one) if isinstance(one, str) else one
+        problem = problem_registry.as_problem(one)
         if isinstance(problem, MinMaxProblem) or not isinstance(problem, Problem):
             raise InputError(f"compare takes names or Problem objects (no min-max problems); got {one!r}.")
         if problem.name in out:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from galapax import problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.minmax_cde import Arena, GameCDE
 from galapax.api.keyword_hints import suggest_keywords
@@ -41,7 +42,7 @@ MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
 
 @suggest_keywords
 def minimax(
-    fun: MinMaxProblem | Callable[..., Any],
+    fun: str | MinMaxProblem | Callable[..., Any],
     x_bounds: Any = None,
     y_bounds: Any = None,
     *,
@@ -64,7 +65,7 @@ def minimax(
 ) -> Result:
     """Find the x inside its bounds with the smallest worst case over y: min over x of max over y of fun(x, y).
 
-    fun: a function of x (dx,) and y (dy,) to a number, written with jax.numpy; or a MinMaxProblem.
+    fun: a function of x (dx,) and y (dy,) to a number, written with jax.numpy; or a MinMaxProblem, or its name.
     x_bounds, y_bounds: one (lower, upper) pair per variable. scenarios: instead of y_bounds, a finite set of y, one
         per row.
     algorithm: a CDE, or with scenarios any algorithm. By default one that remembers the worst y of earlier cycles, so
@@ -84,6 +85,7 @@ def minimax(
     `worst_case_nfev` is their number. With scenarios, it counts x, each of which meets every scenario.
     """
     arguments, began = locals(), time.perf_counter()
+    game: Any = problems.as_problem(fun)
     options = Options.parse(arguments | {"polish": False})
     check_taken(options, "minimax")
     if not isinstance(options.keep.history, bool):
@@ -91,7 +93,7 @@ def minimax(
     compute = dataclasses.replace(options.compute, dtype=options.compute.dtype or "float64")
     options = dataclasses.replace(options, seed=random.resolve_seed(seed), compute=compute)
     if scenarios is not None:
-        if isinstance(fun, MinMaxProblem):
+        if isinstance(game, MinMaxProblem):
             raise InputError(
                 "a MinMaxProblem has bounds for y; to use scenarios, pass its fun and x_bounds to minimax."
             )
@@ -101,14 +103,14 @@ def minimax(
         shared |= {name: arguments[name] for name in ("population", "max_seconds", "on_failure", "keep")}
         shared |= {"seed": options.seed, "compute": compute}
         generations = SCENARIO_GENERATIONS if generations is None else options.generations
-        return _over_scenarios(fun, x_bounds, _scenarios(scenarios), algorithm, generations=generations, **shared)
+        return _over_scenarios(game, x_bounds, _scenarios(scenarios), algorithm, generations=generations, **shared)
     watchers = observers(callback, progress, live, checkpoint, resume)
-    if not isinstance(fun, MinMaxProblem):
-        problem = MinMaxProblem(fun, x_bounds, y_bounds)
+    if not isinstance(game, MinMaxProblem):
+        problem = MinMaxProblem(game, x_bounds, y_bounds)
     elif x_bounds is not None or y_bounds is not None:
         raise InputError("a MinMaxProblem has its own bounds: remove x_bounds and y_bounds.")
     else:
-        problem = fun
+        problem = game
     check_not_tracing()
     if not (isinstance(polish, bool) or (isinstance(polish, str) and polish == "auto")):
         raise InputError(f'polish must be True, False or "auto", got {polish!r}.')

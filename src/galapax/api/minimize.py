@@ -35,7 +35,7 @@ from galapax.results.result import Result
 
 @suggest_keywords
 def minimize(
-    fun: Problem | Callable[..., Any],
+    fun: str | Problem | Callable[..., Any],
     bounds: Any = None,
     algorithm: str | Algorithm | None = None,
     *,
@@ -71,7 +71,7 @@ def minimize(
     """Find the x inside the bounds that minimises `fun`, and report how the search went.
 
     fun: a function of one solution, x of shape (d,) to a scalar, or to (m,) for m objectives, written with jax.numpy;
-        or a Problem.
+        or a Problem, or the name of a built-in one (`galapax list`), or a problem of pymoo, pygmo, COCO or IOHprofiler.
     bounds: one (lower, upper) pair per variable; or variables in a dict or a list: gx.real, gx.integer, gx.choice and
         gx.boolean. With a dict the functions get a mapping of named values. A Problem has its own.
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.

@@ -15,11 +15,12 @@ import numpy as np
 
 from galapax import algorithms
 from galapax.api.constraints import stack_constraints
-from galapax.api.keyword_hints import KEYWORD_HINTS, unknown_keyword_error
+from galapax.api.keyword_hints import unknown_keyword_error
 from galapax.api.minimize import minimize
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_finite
 from galapax.core.errors import InputError
+from galapax.core.hints import KEYWORDS, find_answers
 from galapax.core.interrupts import interrupts
 from galapax.core.options import Options
 from galapax.core.problem import Problem
@@ -39,7 +40,7 @@ from galapax.results.study import Study, measure_hypervolumes
 
 
 def sweep(
-    fun: Problem | Callable[..., Any],
+    fun: str | Problem | Callable[..., Any],
     bounds: Any = None,
     algorithm: Any = None,
     *,
@@ -68,7 +69,7 @@ def sweep(
     known = set(inspect.signature(minimize).parameters) - {"fun", "bounds", "algorithm", "ineq", "eq", "population"}
     for name in arguments:
         if name not in known:
-            if name in KEYWORD_HINTS:
+            if find_answers(name, KEYWORDS):
                 raise unknown_keyword_error(name, known, "sweep")
             raise InputError(
                 f"sweep got {name!r}, which is neither a hyper-parameter of {type(template).__name__} "

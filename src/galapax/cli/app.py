@@ -9,7 +9,8 @@ from galapax.api.compare import compare as run_compare
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.sweep import sweep as run_sweep
-from galapax.cli import inspect_commands, options, output, parsing
+from galapax.cli import error_report, inspect_commands, output, parsing
+from galapax.cli import shell_options as options
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
 from galapax.numerics import disk_cache, processes
@@ -17,7 +18,7 @@ from galapax.numerics import disk_cache, processes
 app = typer.Typer(
     help="Evolutionary optimisation that lives on the accelerator.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 
@@ -43,7 +44,7 @@ def run_solve(context: typer.Context, problem: str, arguments: options.Arguments
         disk_cache.enable()
     else:
         disk_cache.disable()
-    with output.report_errors():
+    with error_report.report_errors(problem):
         processes.connect(arguments.coordinator, arguments.process_id, arguments.num_processes)
         if processes.process_index():  # the first one shows and writes
             arguments.quiet, arguments.as_json, arguments.out, arguments.live = True, False, None, False
@@ -112,7 +113,7 @@ def resume_run(
     problem: options.ResumedProblem = None,
 ) -> None:
     """Continue a run of `galapax solve --checkpoint FILE` as if it had never stopped."""
-    with output.report_errors():
+    with error_report.report_errors():
         saved = parsing.read_checkpoint_options(file, problem)
     defaults = dict.fromkeys((*options.run_options(), *options.SOLVE)) | options.DEFAULTS | saved
     now = vars(arguments) | {"checkpoint": file, "resume": True}
@@ -140,7 +141,7 @@ def sweep(
     """
     disk_cache.enable()
     quiet, as_json = arguments.quiet, arguments.as_json
-    with output.report_errors():
+    with error_report.report_errors(problem):
         output.check_folder(arguments.out, arguments.force, "study.json")
         template = algorithms.get(algorithm)
         study = run_sweep(
@@ -162,18 +163,18 @@ def sweep(
                paired=options.Paired, out=options.Out, force=options.Force, quiet=options.Quiet,
                as_json=options.AsJson)  # fmt: skip
 def compare(arguments: options.Arguments) -> None:
-    """Run several algorithms on several problems with the same number of evaluations, and test which differ.
+    """Run several algorithms on several problems with the same number of evaluations; test for significant differences.
 
     For example: galapax compare -p ackley,rastrigin,g06 -a de,fep,ga --runs 30 --within 1e-3
     Or the BBOB suite, with its usual target 1e-8: galapax compare --suite bbob --dim 10
     """
     disk_cache.enable()
     quiet, as_json, suite = arguments.quiet, arguments.as_json, arguments.suite
-    with output.report_errors():
+    with error_report.report_errors():
         output.check_folder(arguments.out, arguments.force, "study.json")
         problems = parsing.load_problems(arguments.problem, suite, arguments.dim, arguments.instance)
         if arguments.target is not None:
-            raise InputError("--target is a value to reach, and problems differ in it: give a distance by --within.")
+            raise InputError("compare takes no --target, because optimal values differ: use --within DISTANCE.")
         within = parsing.SUITE_TARGET if suite is not None and arguments.within is None else arguments.within
         study = run_compare(
             problems,

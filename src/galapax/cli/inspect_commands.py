@@ -10,7 +10,8 @@ import time
 import jax
 import typer
 
-from galapax.cli import options, output
+from galapax.cli import error_report, output
+from galapax.cli import shell_options as options
 from galapax.cli.selftest import checks as run_checks
 from galapax.core.errors import InputError
 from galapax.numerics import devices, disk_cache
@@ -18,8 +19,8 @@ from galapax.papers import PAPERS
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import gagpu
-from galapax.storage.export import to_csv, to_one_json
-from galapax.storage.folders import load
+from galapax.storage.export import write_csv_files, write_json_file
+from galapax.storage.result_folder import load
 from galapax.version import __version__
 from galapax.view import terminal
 
@@ -37,7 +38,7 @@ def view(
     host: options.Host = None,
 ) -> None:
     """Show a saved run, open its report, replay it in the browser, draw its figures, or export it to files."""
-    with output.report_errors():
+    with error_report.report_errors():
         if export not in (None, "csv", "json", "gagpu"):
             raise InputError(f"--export takes csv, json or gagpu; got {export!r}.")
         saved = load(folder)
@@ -56,10 +57,12 @@ def view(
             target = out or folder
             files.append(saved.plot.gif(target if target.suffix == ".gif" else target / "maps.gif", form=form))
         if export == "csv":
-            tables = to_csv(folder, out)
+            tables = write_csv_files(saved, out or folder)
             output.print_line(f"Tables saved in {tables[0].parent}: {', '.join(t.name for t in tables)}")
         elif export == "json":
-            files.append(to_one_json(folder, out))
+            target = out or folder
+            files.append(target if target.suffix == ".json" else target / "export.json")
+            write_json_file(saved, files[-1])
         elif export == "gagpu" and isinstance(saved, Result):
             files += gagpu.export(saved, out or folder)
         output.print_written_files(files)
@@ -75,7 +78,7 @@ def view(
 
 def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None:
     """Show the algorithms and the built-in problems, with their key facts."""
-    with output.report_errors():
+    with error_report.report_errors():
         if what not in ("all", "algorithms", "problems"):
             raise InputError(f"list takes algorithms, problems or all; got {what!r}.")
         facts = {
@@ -92,7 +95,7 @@ def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None
 
 def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> None:
     """Check galapax on this machine: known optima, operators, CPU against device, resume after a kill, speed."""
-    with output.report_errors():
+    with error_report.report_errors():
         disk_cache.enable()
         checks, began = [], time.perf_counter()
         for check in run_checks():
@@ -114,7 +117,7 @@ def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> N
 
 def reproduce(paper: options.PaperName, quick: options.Quick = False, out: options.PaperOut = None) -> None:
     """Reproduce published results and print our tables next to the published ones."""
-    with output.report_errors():
+    with error_report.report_errors():
         if paper not in (*PAPERS, "all"):
             raise InputError(f"reproduce takes {', '.join(PAPERS)} or all; got {paper!r}.")
         output.check_folder(out, force=True)

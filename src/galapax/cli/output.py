@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
-import sys
 import tempfile
 import threading
 import warnings
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,58 +18,26 @@ import numpy as np
 import typer
 from rich.console import Console, RenderableType
 
-from galapax.core.errors import EvaluationError, InputError, LostProcess
+from galapax._startup import INTERRUPTED
+from galapax.cli.error_report import FAILED, print_error, use_shell_words
+from galapax.core.errors import InputError
 from galapax.core.stop import Stop
 from galapax.execution.observers import LOOPBACK, Live
 from galapax.results.front import ASK_USER
 from galapax.results.result import Result
 from galapax.results.study import Study
-from galapax.starting import INTERRUPTED
 from galapax.storage import atomic, manifest
-from galapax.storage.files import to_json
-from galapax.storage.result_json import result_to_json
-from galapax.storage.tables import front_table, runs_table, value_names
+from galapax.storage.export import front_table, runs_table, value_names
+from galapax.storage.result_format import result_to_json, to_json
 from galapax.view import live as live_page
 from galapax.view import terminal
 
 console = Console()
 
-DONE, FAILED, BAD_INPUT = 0, 1, 2  # exit codes; and INTERRUPTED
+DONE = 0  # exit code; see also cli/error_report.py
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def report_errors() -> Iterator[None]:
-    """Turn expected errors into one sentence and an exit code; any other shows its traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print_error("stopped by Ctrl-C before a result was available.")
-        raise typer.Exit(INTERRUPTED) from None
-    except BrokenPipeError:  # `| head` has read enough
-        raise
-    except EvaluationError as error:
-        print_error(str(error))
-        raise typer.Exit(FAILED) from None
-    except LostProcess as error:
-        print_error(str(error))
-        sys.stdout.flush()
-        os._exit(FAILED)  # an orderly end would wait for the process that is gone
-    except MemoryError as error:
-        print_error(f"not enough memory ({error}): use fewer runs or a smaller population.")
-        raise typer.Exit(BAD_INPUT) from None
-    except (InputError, OSError) as error:
-        print_error(str(error))
-        raise typer.Exit(BAD_INPUT) from None
-
-
-def print_error(sentence: str, style: str = "bold red") -> None:
-    """Print a sentence on stderr, without markup, since it may hold the user's text."""
-    errors = Console(stderr=True)
-    errors.print("galapax:", style=style, end=" ", highlight=False)
-    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_line(sentence: str, style: str | None = None) -> None:
@@ -123,7 +89,8 @@ def build_tables(outcome: Result | Study) -> RenderableType:
     """Build the tables of a result or a study."""
     if isinstance(outcome, Study):
         return terminal.study_tables(outcome, bold=console.is_terminal)
-    return terminal.result_table(outcome)
+    message = use_shell_words(outcome.message)
+    return terminal.result_table(Result(outcome | {"message": message}))
 
 
 def command_line(context: typer.Context) -> str:
@@ -154,13 +121,13 @@ def result_as_json(result: Result) -> dict[str, object]:
     """Return a result as plain JSON values, with its runs and its front."""
     out = result_to_json(result)
     if result.runs is not None:
-        names, table = runs_table(result.runs, result.problem.variable_names(), value_names(result))
+        table = runs_table(result.runs, result.problem.variable_names(), value_names(result))
         rate, low, high = result.runs.success_rate()
-        out["runs"] = to_json(dict(zip(names, table.T, strict=True)))
+        out["runs"] = to_json(dict(zip(table.names, table.rows.T, strict=True)))
         out["success_rate"] = {"rate": rate, "low": low, "high": high}
     if "F" in result:
-        names, table = front_table(result)
-        out["front"] = to_json(dict(zip(names, table.T, strict=True)))
+        table = front_table(result)
+        out["front"] = to_json(dict(zip(table.names, table.rows.T, strict=True)))
     return out
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from galapax import algorithms, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.api.minimax import TAKEN, usual
-from galapax.cli.options import SOLVE, Arguments, run_options
+from galapax.cli.shell_options import SOLVE, SUITE_ALGORITHMS, Arguments, run_options
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_integer, check_positive
 from galapax.core.errors import InputError, unknown_name_error
@@ -46,8 +46,7 @@ VALUE_DESCRIPTIONS = {
 }
 BOOLEANS = {"true": True, "false": False}
 SUITE_TARGET = 1e-8  # distance to the best value at which a run on a suite's problem succeeds, unless it is given
-SUITE_ALGORITHMS = ["cmaes,lshade,epsilon_de,de"]  # what is compared on a suite, unless it is given
-MAX_VARIABLES = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
+MAX_DIM = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
 
 
 # --- the problem ------------------------------------------------------------------------------------------------------
@@ -60,8 +59,8 @@ def load_problem(name: str, dim: int | None, minmax: bool = False) -> Any:
             raise InputError("--dim applies to built-in problems only; a file defines its own number of variables.")
         problem = load_file(Path(name))
     else:
-        if dim is not None and dim > MAX_VARIABLES:
-            raise InputError(f"--dim must be at most {MAX_VARIABLES}; got {dim}.")
+        if dim is not None and dim > MAX_DIM:
+            raise InputError(f"--dim must be at most {MAX_DIM}; got {dim}.")
         problem = problems.get(name) if dim is None else problems.get(name, dim=dim)
     if isinstance(problem, MinMaxProblem) and not minmax:
         raise InputError(f"{name} is a min-max problem; use galapax solve with the algorithm cde.")
@@ -115,7 +114,8 @@ def load_file(path: Path) -> Problem | MinMaxProblem:
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(f"{path} could not be run: {type(error).__name__}: {error}") from error
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise InputError(f"{path} could not be run: {type(error).__name__}: {reason}") from error
     names = vars(module)
     if isinstance(names.get("problem"), Problem | MinMaxProblem):
         return names["problem"]
@@ -182,7 +182,7 @@ def parse_algorithms(names: list[str] | None, suite: str | None) -> list[Algorit
     """Parse the algorithms that `compare` names, separated by commas; a suite has a default."""
     if names is None and suite is None:
         raise InputError("compare needs algorithms: --algorithms de,ga.")
-    texts = SUITE_ALGORITHMS if names is None else names
+    texts = [SUITE_ALGORITHMS] if names is None else names
     return [parse_algorithm(name) for text in texts for name in text.split(",") if name]
 
 
@@ -379,10 +379,10 @@ def check_choice(arguments: Arguments, problem: Problem) -> Any:
 
 def parse_choice(text: str) -> Any:
     """Parse `knee`, `ideal`, `ask` or weights; near:1,2 is {"reference": values}, reach:1,2 {"aspiration": values}."""
-    word, colon, rest = text.partition(":")
+    word, colon, levels = text.partition(":")
     rule = {"near": "reference", "reach": "aspiration"}.get(word) if colon else None
     try:
-        values = [float(number) for number in (rest if rule else text).split(",")]
+        values = [float(number) for number in (levels if rule else text).split(",")]
     except ValueError:
         return text
     return {rule: values} if rule else values

@@ -39,10 +39,10 @@ def checks() -> Iterator[Check]:
     """Yield the outcome of each check as soon as it is known."""
     for name, check in CHECKS.items():
         try:
-            passed, found = check()
+            passed, finding = check()
         except Exception as error:  # a check that cannot be made has failed, and the others go on
-            passed, found = False, f"{type(error).__name__}: {error}"
-        yield Check(name, passed, found)
+            passed, finding = False, f"{type(error).__name__}: {error}"
+        yield Check(name, passed, finding)
 
 
 def at_least(successes: int, runs: int, share: float) -> tuple[bool, float]:

@@ -1,8 +1,13 @@
-"""Drop-in replacements for scipy.optimize: differential_evolution, computed by galapax's DE, and minimize.
+"""Drop-in replacements for scipy.optimize: minimize and differential_evolution, computed by `galapax.minimize`.
 
-    from galapax.compat.scipy import differential_evolution
+    from galapax.compat.scipy import differential_evolution, minimize
 
-takes the place of scipy's import. The function is called as scipy calls it, with NumPy arrays. What differs:
+take the place of scipy's imports. The function is called as scipy calls it, with NumPy arrays. A function written with
+jax.numpy is better given to `galapax.minimize`, which compiles it.
+
+`minimize` is a global search by any algorithm of galapax, for where a local method gets stuck.
+
+`differential_evolution` differs from scipy's in this:
 
 - The strategies are best1bin and rand1bin.
 - A generation is always evaluated together (`updating="deferred"`), whatever `updating` says.
@@ -13,49 +18,142 @@ takes the place of scipy's import. The function is called as scipy calls it, wit
 
 Several equalities need the polish, here as in scipy (its test problem L8): without it give such a problem to
 `galapax.minimize`.
-
-A function written with jax.numpy is better given to `galapax.minimize`, which compiles it.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import multiprocessing
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
+from galapax import algorithms
 from galapax.algorithms.de import DE
-from galapax.api.optimizer import Optimizer
-from galapax.compat.scipy_minimize import minimize
+from galapax.api.minimize import minimize as minimize_global
+from galapax.compat.scipy_problem import (
+    FixedVariables,
+    PopulationObjective,
+    constraint_values,
+    convert_problem,
+    open_map,
+)
 from galapax.core.checks import abbreviate, as_float_array, check_finite, check_integer, check_positive
-from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.problem import FALLBACK_EQ_TOLERANCE
+from galapax.core.errors import EvaluationError, InputError
+from galapax.core.evaluation import Population, returned_by_fun
+from galapax.core.options import Workers
+from galapax.core.problem import Problem
+from galapax.core.stop import Stop
 from galapax.core.variables import Variable, real, variables_from_integrality
-from galapax.numerics import devices, random
-from galapax.objective.remote import pickle_functions
-from galapax.objective.worker import Functions
+from galapax.execution.observers import Progress
+from galapax.numerics import random
 from galapax.operators.differential import best_1, rand_1
 
 if TYPE_CHECKING:
-    from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint, OptimizeResult
+    from scipy.optimize import Bounds, OptimizeResult
 
-    Constraint: TypeAlias = NonlinearConstraint | LinearConstraint | Bounds
+    from galapax.compat.scipy_problem import Constraint, Map
+
     Seed: TypeAlias = int | np.integer | np.random.Generator | np.random.RandomState | None
-    Map: TypeAlias = Callable[..., Iterable[Any]]  # as the builtin
 
 __all__ = ["differential_evolution", "minimize"]
+
+# --- minimize ---------------------------------------------------------------------------------------------------------
+
+# scipy's options, of whichever method, by what they mean here
+OPTIONS = {
+    "maxiter": "generations",
+    "maxfev": "max_evaluations",
+    "maxfun": "max_evaluations",
+    "seed": "seed",
+    "rng": "seed",
+    "popsize": "population",
+    "disp": "progress",
+}
+
+
+def minimize(
+    fun: Callable[..., Any],
+    x0: Any = None,
+    args: Any = (),
+    method: str | None = None,
+    jac: Any = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    constraints: Any = (),
+    tol: float | None = None,
+    callback: Callable[..., Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    integrality: Any = None,
+    blackbox: bool = True,
+) -> OptimizeResult:
+    """Minimise fun(x, *args) inside bounds; an OptimizeResult with scipy's entries, and galapax's as `result`.
+
+    method: a galapax algorithm by name ("cmaes", "de", ...); None for the default. A local method of scipy's is refused
+        with a sentence: keep scipy's own `minimize` for these.
+    jac, hess, hessp: not needed, and ignored. tol: the fraction of the box within which a population has converged.
+    callback: called with an intermediate OptimizeResult (fun, nit, nfev); StopIteration or True stops the run.
+    options: maxiter, maxfev or maxfun, popsize (individuals), seed and disp; or any argument of `galapax.minimize`.
+    """
+    from scipy.optimize import OptimizeResult
+
+    if bounds is None:
+        raise InputError("a global search needs bounds: give one (lower, upper) pair per variable.")
+    limits = None if isinstance(constraints, tuple | list) and not constraints else constraints
+    fun, bounds, ineq, eq = convert_problem(fun, bounds, args, limits, integrality)
+    arguments = {OPTIONS.get(name, name): value for name, value in (options or {}).items()}
+    if tol is not None:
+        arguments.setdefault("tolerance", tol)
+    result = minimize_global(
+        fun,
+        bounds,
+        _parse_method(method),
+        ineq=ineq,
+        eq=eq,
+        x0=x0,
+        blackbox=blackbox,
+        callback=None if callback is None else _adapt_callback(callback),
+        **arguments,
+    )
+    return OptimizeResult(
+        x=result.x,
+        fun=result.fun,
+        success=result.success,
+        status=0 if result.success else 1,
+        message=result.message,
+        nit=result.nit,
+        nfev=result.nfev,
+        maxcv=result.violation,
+        result=result,
+    )
+
+
+def _parse_method(method: str | None) -> str | None:
+    try:
+        return None if method is None else algorithms.find_name(str(method))
+    except InputError as error:
+        raise InputError(f"{error} Local methods are scipy's own.") from None
+
+
+def _adapt_callback(callback: Callable[..., Any]) -> Callable[[Progress], bool]:
+    from scipy.optimize import OptimizeResult
+
+    def report(progress: Progress) -> bool:
+        state = OptimizeResult(fun=progress.fun, nit=progress.generation, nfev=progress.nfev)
+        try:
+            return callback(state) is True
+        except StopIteration:
+            return True
+
+    return report
+
+
+# --- differential_evolution -------------------------------------------------------------------------------------------
 
 STRATEGIES = {"best1bin": best_1, "rand1bin": rand_1}
 CONVERGED_MESSAGE = "Optimization terminated successfully."
@@ -89,127 +187,87 @@ def differential_evolution(
     seed: Seed = None,
 ) -> OptimizeResult:
     """Minimise by differential evolution with scipy's arguments; returns an OptimizeResult with the same entries."""
-    from scipy.optimize import OptimizeResult
-
     if strategy not in STRATEGIES:
         raise InputError(f"strategy must be {' or '.join(map(repr, STRATEGIES))} here; got {strategy!r}.")
     seed_number = _parse_seed(rng if rng is not None else seed)
     space, fixed = _parse_bounds(bounds, integrality)
-    objective = _Objective(func, args, constraints, fixed, vectorized)
-    with _open_map(workers) as objective.map:
+    objective = PopulationObjective(func, args, constraints, fixed, vectorized)
+    with open_map(workers) as objective.map:
         size = max(5, int(check_positive(popsize, "popsize") * len(space)))
         initial = _initial_population(init, x0, size, space, fixed, np.random.default_rng(seed_number))
         size = max(size, len(initial)) if isinstance(init, str) else max(5, len(initial))
         mutate, weight = _parse_mutation(STRATEGIES[strategy], mutation)
-        solver = DE(size, mutate, weight, check_finite(recombination, "recombination"))
-        opt = Optimizer(space, solver, seed=seed_number, x0=initial)
-        message, convergence, n_iterations = MAXITER_MESSAGE, 0.0, check_integer(maxiter, "maxiter", 1)
-        for generation in range(n_iterations + 1):  # scipy counts the first population as none
-            x = opt.ask()
-            fun, violation = objective(x)
-            opt.tell(x, fun, ineq=violation if objective.constraints else None)
-            energies = np.where(_violation(opt) > 0, np.inf, opt.population.objectives[:, 0])
-            state = OptimizeResult(
-                x=fixed.add_fixed(opt.best.x), fun=float(np.min(energies)), nfev=objective.n_calls, nit=generation,
-                population=fixed.add_fixed(np.asarray(opt.population.x)), population_energies=energies,
-            )  # fmt: skip
-            with np.errstate(invalid="ignore"):
-                spread, level = float(np.std(energies)), abs(float(np.mean(energies)))
-            convergence = (atol + tol * level) / spread if spread > 0 else np.inf
-            if disp:
-                print(f"differential_evolution step {generation}: f(x)= {state.fun:g}")
-            if generation and callback is not None and _callback_stops(callback, state, convergence):
-                message = CALLBACK_MESSAGE
-                break
-            if generation and np.isfinite(energies).all() and spread <= atol + tol * level:
-                message = CONVERGED_MESSAGE
-                break
-        state.message, state.success = message, message == CONVERGED_MESSAGE
-        if polish is not False and polish is not None and message != CALLBACK_MESSAGE:
+        watcher = _Watcher(objective, callback, disp, atol, tol)
+        variables: Any = space
+        ineq = returned_by_fun if objective.constraints else None
+        try:
+            result = minimize_global(
+                Problem(objective, variables, ineq=ineq, name="func", blackbox=True, vectorized=True),
+                algorithm=DE(size, mutate, weight, check_finite(recombination, "recombination")),
+                x0=initial,
+                generations=check_integer(maxiter, "maxiter", 1) + 1,  # scipy counts the first population as none
+                tolerance=0,
+                polish=False,
+                seed=seed_number,
+                workers=Workers(memoize=False),
+                on_failure="worst",
+                callback=watcher,
+                progress=False,
+            )
+        except (InputError, EvaluationError):
+            if objective.error is None:
+                raise
+        if objective.error is not None:
+            raise objective.error
+        if result.stop is Stop.INTERRUPT:
+            raise KeyboardInterrupt
+        state = watcher.state
+        state.message, state.success = watcher.message, watcher.message == CONVERGED_MESSAGE
+        if polish is not False and polish is not None and watcher.message != CALLBACK_MESSAGE:
             _polish(state, objective, fixed, space, polish)
         _report_constraints(state, objective)
         state.nfev = objective.n_calls
     return state
 
 
-class _FixedVariables:
-    """Variables whose bounds are equal, which scipy allows: they are excluded from the search."""
-
-    def __init__(self, lower: np.ndarray, upper: np.ndarray) -> None:
-        self.free, self.values = lower < upper, lower.copy()
-
-    def add_fixed(self, x: np.ndarray) -> np.ndarray:
-        """Complete the free variables (..., free) to all of them, (..., d)."""
-        out = np.broadcast_to(self.values, (*x.shape[:-1], self.values.size)).copy()
-        out[..., self.free] = x
-        return out
-
-
-class _Objective:
-    """The user's function and constraints, with a count of calls of the function."""
+class _Watcher:
+    """Ends a run as scipy would: when its population has converged, or the user's callback asks for it."""
 
     def __init__(
-        self,
-        func: Callable[..., Any],
-        args: object,
-        constraints: Constraint | Sequence[Constraint] | None,
-        fixed: _FixedVariables,
-        vectorized: bool,
+        self, objective: PopulationObjective, callback: Callable[..., Any] | None, disp: bool, atol: float, tol: float
     ) -> None:
-        if not callable(func):
-            raise InputError(f"func must be a function of x, got {abbreviate(func)}.")
-        extra_args = tuple(args) if isinstance(args, tuple | list) else (args,)
-        self.func = (lambda x: func(x, *extra_args)) if extra_args else func
-        self.constraints: list[Constraint] = [constraints]
-        if constraints is None or isinstance(constraints, Sequence):
-            self.constraints = list(constraints or ())
-        for constraint in self.constraints:
-            if not (hasattr(constraint, "lb") and hasattr(constraint, "ub")):
-                raise InputError(
-                    "constraints must be scipy's NonlinearConstraint, LinearConstraint or Bounds, as in "
-                    f"differential_evolution; got {abbreviate(constraint)}."
-                )
-        self.fixed, self.vectorized = fixed, vectorized
-        self.n_calls = 0
-        self.map: Map = map
+        self.objective, self.callback, self.disp, self.atol, self.tol = objective, callback, disp, atol, tol
+        self.message = MAXITER_MESSAGE
+        self.state: OptimizeResult
 
-    def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values (n,) and violation (n, 1) at points (n, free); the function is called where nothing is violated."""
-        x = self.fixed.add_fixed(points)
-        violations = np.array([self.violations(row).sum() for row in x]) if self.constraints else np.zeros(len(x))
-        is_feasible, fun = violations <= 0, np.zeros(len(x))
-        if is_feasible.any():
-            fun[is_feasible] = self.values(x[is_feasible])
-        return fun, violations[:, None]
+    def __call__(self, progress: Progress) -> bool:
+        """Describe the last generation, and return whether it is to be the last one."""
+        from scipy.optimize import OptimizeResult
 
-    def values(self, x: np.ndarray) -> np.ndarray:
-        self.n_calls += len(x)
-        if self.vectorized:
-            return np.asarray(self.func(x.T), np.float64).ravel()
-        return np.array([float(np.squeeze(value)) for value in self.map(self.func, x)])
-
-    def value(self, x: np.ndarray) -> float:
-        return float(self.values(np.asarray(x)[None])[0])
-
-    def violations(self, x: np.ndarray) -> np.ndarray:
-        """Violation of each constraint at x, concatenated; equalities have a tolerance."""
-        gaps = []
-        for constraint in self.constraints:
-            value = np.atleast_1d(constraint_values(constraint, x)).astype(np.float64).ravel()
-            lower, upper = (
-                np.broadcast_to(np.asarray(side, np.float64), value.shape) for side in (constraint.lb, constraint.ub)
-            )
-            tolerance = np.where(lower == upper, FALLBACK_EQ_TOLERANCE, 0.0)
-            gap = np.maximum(np.maximum(lower - value, value - upper) - tolerance, 0)
-            gaps.append(np.where(np.isnan(value), np.inf, gap))
-        return np.concatenate(gaps)
-
-
-def constraint_values(constraint: Constraint, x: np.ndarray) -> np.ndarray:
-    """Evaluate a scipy constraint at x."""
-    if hasattr(constraint, "fun"):
-        return constraint.fun(x)
-    return constraint.A @ x if hasattr(constraint, "A") else x
+        survivors = self.objective.survivors
+        if self.objective.error is not None or survivors is None:
+            return True
+        violation = np.zeros(1) if survivors.violation is None else np.asarray(survivors.violation)
+        fitness = np.asarray(survivors.fitness)
+        energies = np.where(violation > 0, np.inf, fitness)
+        best = np.lexsort((fitness, np.broadcast_to(violation, fitness.shape)))[0]
+        nit = progress.generation - 1
+        self.state = OptimizeResult(
+            x=np.array(survivors.x[best]), fun=float(np.min(energies)), nfev=self.objective.n_calls, nit=nit,
+            population=np.array(survivors.x), population_energies=energies,
+        )  # fmt: skip
+        with np.errstate(invalid="ignore"):
+            spread, level = float(np.std(energies)), abs(float(np.mean(energies)))
+        if self.disp:
+            print(f"differential_evolution step {nit}: f(x)= {self.state.fun:g}")
+        if not nit:
+            return False
+        convergence = (self.atol + self.tol * level) / spread if spread > 0 else np.inf
+        if self.callback is not None and _callback_stops(self.callback, self.state, convergence):
+            self.message = CALLBACK_MESSAGE
+        elif np.isfinite(energies).all() and spread <= self.atol + self.tol * level:
+            self.message = CONVERGED_MESSAGE
+        return self.message != MAXITER_MESSAGE
 
 
 def _parse_seed(value: Seed) -> int:
@@ -220,7 +278,7 @@ def _parse_seed(value: Seed) -> int:
     return int(np.random.default_rng(value).integers(2**32)) if not hasattr(value, "randint") else value.randint(2**31)
 
 
-def _parse_bounds(bounds: Bounds | ArrayLike, integrality: ArrayLike | None) -> tuple[list[Variable], _FixedVariables]:
+def _parse_bounds(bounds: Bounds | ArrayLike, integrality: ArrayLike | None) -> tuple[list[Variable], FixedVariables]:
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
         lower, upper = np.broadcast_arrays(np.asarray(bounds.lb, np.float64), np.asarray(bounds.ub, np.float64))
     else:
@@ -230,7 +288,7 @@ def _parse_bounds(bounds: Bounds | ArrayLike, integrality: ArrayLike | None) -> 
             raise InputError(
                 f"bounds must be (lower, upper) pairs of finite numbers; got {abbreviate(bounds)}."
             ) from None
-    fixed = _FixedVariables(np.array(lower), np.array(upper))
+    fixed = FixedVariables(np.array(lower), np.array(upper))
     if not fixed.free.any():
         raise InputError("all limits are equal, so that there is nothing to search for.")
     pairs = np.stack([lower, upper], axis=1)[fixed.free].tolist()
@@ -269,7 +327,7 @@ def _initial_population(
     x0: ArrayLike | None,
     size: int,
     space: list[Variable],
-    fixed: _FixedVariables,
+    fixed: FixedVariables,
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Sample or check the initial population (n, free), as `init` and `x0` ask for."""
@@ -300,11 +358,6 @@ def _sample_unit_cube(init: str, size: int, dim: int, rng: np.random.Generator) 
     return sampler(dim, rng=rng).random(size)
 
 
-def _violation(opt: Optimizer) -> np.ndarray:
-    violation = opt.population.violation
-    return np.zeros(1) if violation is None else np.asarray(violation)
-
-
 def _callback_stops(callback: Callable[..., Any], state: OptimizeResult, convergence: float) -> bool:
     """Call the callback, in either of scipy's two ways, and return whether it asks to stop."""
     try:
@@ -321,8 +374,8 @@ def _callback_stops(callback: Callable[..., Any], state: OptimizeResult, converg
 
 def _polish(
     state: OptimizeResult,
-    objective: _Objective,
-    fixed: _FixedVariables,
+    objective: PopulationObjective,
+    fixed: FixedVariables,
     space: list[Variable],
     polish: bool | Callable[..., OptimizeResult],
 ) -> None:
@@ -355,7 +408,7 @@ def _polish(
         state.population[best], state.population_energies[best] = polished.x, polished.fun
 
 
-def _report_constraints(state: OptimizeResult, objective: _Objective) -> None:
+def _report_constraints(state: OptimizeResult, objective: PopulationObjective) -> None:
     """Set the constraint values and violations at x, as scipy reports them."""
     if not objective.constraints:
         return
@@ -370,43 +423,3 @@ def _report_constraints(state: OptimizeResult, objective: _Objective) -> None:
         state.success = False
         state.fun = objective.value(state.x)
         state.message = f"The solution does not satisfy the constraints, MAXCV = {state.maxcv}"
-
-
-@contextmanager
-def _open_map(workers: int | Map) -> Iterator[Map]:
-    """Open the map-like callable that evaluates points: the user's, the builtin, or a process pool's."""
-    if callable(workers):
-        yield workers
-    elif workers == 1:
-        yield map
-    else:
-        n_workers = devices.count_cores() if workers == -1 else check_integer(workers, "workers", 1, "-1 for all cores")
-        # an executor says when its processes end, where multiprocessing.Pool would replace them for ever
-        pool = ProcessPoolExecutor(n_workers, mp_context=multiprocessing.get_context("spawn"))
-        with pool:
-            try:
-                yield lambda function, x: pool.map(
-                    _PickledFunction(function), x, chunksize=-(-len(x) // (4 * n_workers))
-                )
-            except BrokenProcessPool as error:
-                raise InputError(
-                    'the worker processes ended: put the call under `if __name__ == "__main__":`, unless the function '
-                    "itself ends them."
-                ) from error
-
-
-class _PickledFunction:
-    """A function pickled for worker processes: by value where they cannot import it, if cloudpickle is installed."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        by_value = importlib.util.find_spec("cloudpickle") is not None
-        self.payload, _ = pickle_functions(Functions({"func": function}), by_value)
-
-    def __call__(self, x: np.ndarray) -> Any:
-        return _unpickle(self.payload)(x)
-
-
-@lru_cache(maxsize=1)
-def _unpickle(payload: bytes) -> Callable[..., Any]:
-    function: Callable[..., Any] = pickle.loads(payload)[0]["func"]
-    return function

@@ -1,19 +1,39 @@
-"""scipy's words for a problem: args, constraints and integrality, as galapax's functions and variables."""
+"""scipy's words for a problem: args, constraints, integrality, fixed variables and map-like workers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib.util
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
 from galapax.api.constraints import stack_constraints
-from galapax.core.checks import abbreviate
+from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
+from galapax.core.evaluation import Population
 from galapax.core.problem import Function
 from galapax.core.variables import is_variables, variables_from_integrality
+from galapax.numerics import devices
+from galapax.objective.remote import pickle_functions
+from galapax.objective.worker import Functions
+from galapax.operators.selection import no_worse
+
+if TYPE_CHECKING:
+    from scipy.optimize import Bounds, LinearConstraint, NonlinearConstraint
+
+    Constraint: TypeAlias = NonlinearConstraint | LinearConstraint | Bounds
+    Map: TypeAlias = Callable[..., Iterable[Any]]  # as the builtin
+
+EQUALITY_WIDTH = 1e-4  # |h(x)| up to which differential_evolution, which has no gradients, takes h(x) = 0 as met
 
 
 def convert_problem(
@@ -135,3 +155,148 @@ def _add_sides(one: Any, has_names: bool, ineq: list[Function], eq: list[Functio
         if mask.any():
             rows = None if mask.all() else np.flatnonzero(mask)
             (eq if side == "equal" else ineq).append(_Within(function, side, np.atleast_1d(limits[mask]), rows))
+
+
+def constraint_values(constraint: Any, x: np.ndarray) -> Any:
+    """Evaluate a constraint object of scipy's at x."""
+    if hasattr(constraint, "fun"):
+        return constraint.fun(x)
+    return constraint.A @ x if hasattr(constraint, "A") else x
+
+
+# --- a whole population by scipy's rules ------------------------------------------------------------------------------
+
+
+class FixedVariables:
+    """Variables whose bounds are equal, which scipy allows: they are excluded from the search."""
+
+    def __init__(self, lower: np.ndarray, upper: np.ndarray) -> None:
+        self.free, self.values = lower < upper, lower.copy()
+
+    def add_fixed(self, x: np.ndarray) -> np.ndarray:
+        """Complete the free variables (..., free) to all of them, (..., d)."""
+        out = np.broadcast_to(self.values, (*x.shape[:-1], self.values.size)).copy()
+        out[..., self.free] = x
+        return out
+
+
+class PopulationObjective:
+    """The user's function and constraints, with a count of calls of the function."""
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        args: object,
+        constraints: Constraint | Sequence[Constraint] | None,
+        fixed: FixedVariables,
+        vectorized: bool,
+    ) -> None:
+        if not callable(func):
+            raise InputError(f"func must be a function of x, got {abbreviate(func)}.")
+        extra_args = tuple(args) if isinstance(args, tuple | list) else (args,)
+        self.func = (lambda x: func(x, *extra_args)) if extra_args else func
+        self.constraints: list[Constraint] = [constraints]
+        if constraints is None or isinstance(constraints, Sequence):
+            self.constraints = list(constraints or ())
+        for constraint in self.constraints:
+            if not (hasattr(constraint, "lb") and hasattr(constraint, "ub")):
+                raise InputError(
+                    "constraints must be scipy's NonlinearConstraint, LinearConstraint or Bounds, as in "
+                    f"differential_evolution; got {abbreviate(constraint)}."
+                )
+        self.fixed, self.vectorized = fixed, vectorized
+        self.n_calls = 0
+        self.map: Map = map
+        self.survivors: Population | None = None  # of the generations so far, all variables
+        self.error: BaseException | None = None  # what the user's function raised
+
+    def __call__(self, points: np.ndarray) -> dict[str, np.ndarray]:
+        """Values (n,) and violation (n, 1) at points (n, free); the function is called where nothing is violated."""
+        x = self.fixed.add_fixed(points)
+        fun = np.zeros(len(x))
+        try:
+            violations = np.array([self.violations(row).sum() for row in x]) if self.constraints else np.zeros(len(x))
+            is_feasible = violations <= 0
+            if self.survivors is not None and len(x) != len(self.survivors.x):  # the answer alone: its constraints
+                return {"fun": fun, "ineq": violations[:, None]}
+            if is_feasible.any():
+                fun[is_feasible] = self.values(x[is_feasible])
+        except Exception as error:
+            self.error = error
+            raise
+        fitness = np.where(np.isfinite(fun), fun, np.inf)[:, None]
+        columns: Any = (x, fitness, violations if self.constraints else None)
+        trials = Population(*columns)
+        self.survivors = trials if self.survivors is None else _select(trials, self.survivors)
+        return {"fun": fun} | ({"ineq": violations[:, None]} if self.constraints else {})
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        self.n_calls += len(x)
+        if self.vectorized:
+            return np.asarray(self.func(x.T), np.float64).ravel()
+        return np.array([float(np.squeeze(value)) for value in self.map(self.func, x)])
+
+    def value(self, x: np.ndarray) -> float:
+        return float(self.values(np.asarray(x)[None])[0])
+
+    def violations(self, x: np.ndarray) -> np.ndarray:
+        """Violation of each constraint at x, concatenated; equalities have a tolerance."""
+        gaps = []
+        for constraint in self.constraints:
+            value = np.atleast_1d(constraint_values(constraint, x)).astype(np.float64).ravel()
+            lower, upper = (
+                np.broadcast_to(np.asarray(side, np.float64), value.shape) for side in (constraint.lb, constraint.ub)
+            )
+            tolerance = np.where(lower == upper, EQUALITY_WIDTH, 0.0)
+            gap = np.maximum(np.maximum(lower - value, value - upper) - tolerance, 0)
+            gaps.append(np.where(np.isnan(value), np.inf, gap))
+        return np.concatenate(gaps)
+
+
+def _select(trials: Any, parents: Any) -> Any:
+    """Keep the better of each trial and its parent, as `DE.step` does."""
+    is_better = np.asarray(no_worse(trials, parents))
+    x, fitness = (np.where(is_better[:, None], a, b) for a, b in zip(trials[:2], parents[:2], strict=True))
+    violation = None if trials.violation is None else np.where(is_better, trials.violation, parents.violation)
+    survivors: Any = (x, fitness, violation)  # of NumPy
+    return Population(*survivors)
+
+
+@contextmanager
+def open_map(workers: int | Map) -> Iterator[Map]:
+    """Open the map-like callable that evaluates points: the user's, the builtin, or a process pool's."""
+    if callable(workers):
+        yield workers
+    elif workers == 1:
+        yield map
+    else:
+        n_workers = devices.count_cores() if workers == -1 else check_integer(workers, "workers", 1, "-1 for all cores")
+        # an executor says when its processes end, where multiprocessing.Pool would replace them for ever
+        pool = ProcessPoolExecutor(n_workers, mp_context=multiprocessing.get_context("spawn"))
+        with pool:
+            try:
+                yield lambda function, x: pool.map(
+                    _PickledFunction(function), x, chunksize=-(-len(x) // (4 * n_workers))
+                )
+            except BrokenProcessPool as error:
+                raise InputError(
+                    'the worker processes ended: put the call under `if __name__ == "__main__":`, unless the function '
+                    "itself ends them."
+                ) from error
+
+
+class _PickledFunction:
+    """A function pickled for worker processes: by value where they cannot import it, if cloudpickle is installed."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        by_value = importlib.util.find_spec("cloudpickle") is not None
+        self.payload, _ = pickle_functions(Functions({"func": function}), by_value)
+
+    def __call__(self, x: np.ndarray) -> Any:
+        return _unpickle(self.payload)(x)
+
+
+@lru_cache(maxsize=1)
+def _unpickle(payload: bytes) -> Callable[..., Any]:
+    function: Callable[..., Any] = pickle.loads(payload)[0]["func"]
+    return function

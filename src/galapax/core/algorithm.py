@@ -17,6 +17,7 @@ from jax import Array
 
 from galapax.core.errors import UnknownArgument
 from galapax.core.evaluation import Evaluation, Population, Shape
+from galapax.core.hints import HYPERPARAMETERS, find_answers
 from galapax.core.problem import Bounds
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 
@@ -63,31 +64,6 @@ class Traits(NamedTuple):
     min_generations: int = 10
 
 
-# names that hyper-parameters have in papers and other libraries
-HYPERPARAMETER_ALIASES = {
-    "F": ("weight",),
-    "f": ("weight",),
-    "mutation_factor": ("weight",),
-    "differential_weight": ("weight",),
-    "CR": ("crossover_rate",),
-    "cr": ("crossover_rate",),
-    "recombination": ("crossover_rate",),
-    "crossover_probability": ("crossover_rate",),
-    "NP": ("population",),
-    "popsize": ("population",),
-    "pop_size": ("population",),
-    "n_particles": ("population",),
-    "swarm_size": ("population",),
-    "lambda_": ("population",),
-    "spread": ("sigma0",),
-    "sigma": ("sigma0",),
-    "eta_c": ("crossover_index",),
-    "eta_m": ("mutation_index",),
-    "eta": ("crossover_index", "mutation_index"),
-    "prob": ("crossover_rate", "mutation_rate"),
-}
-
-
 def format_algorithm(algorithm: Any) -> str:
     """Write an algorithm as it is constructed, DE(population=100, mutation=rand_1, ...)."""
     values = [(field.name, getattr(algorithm, field.name)) for field in dataclasses.fields(algorithm) if field.repr]
@@ -113,7 +89,7 @@ class Algorithm(Generic[S]):
         names = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else list(settings)
         for name in settings:
             if name not in names:
-                matches = [alias for alias in HYPERPARAMETER_ALIASES.get(name, ()) if alias in names]
+                matches = [answer for answer in find_answers(name, HYPERPARAMETERS) if answer in names]
                 hint = f"write {' or '.join(matches)}" if matches else f"it has {', '.join(names)}"
                 raise UnknownArgument(f"{cls.__name__} has no hyper-parameter {name!r}: {hint}.")
         return super().__new__(cls)

@@ -20,6 +20,10 @@ class InputError(ValueError):
     """An argument that cannot be worked with; raised before anything is compiled."""
 
 
+class MissingPackage(ImportError):
+    """A package that is not installed is needed; the message has the command that installs it."""
+
+
 class UnknownArgument(InputError, TypeError):
     """A keyword that a function or an algorithm does not have: Python's TypeError for it, with a hint."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from galapax import algorithms
+from galapax import algorithms, problems
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
 from galapax.core.algorithm import Algorithm, Budget, Shared
@@ -169,6 +169,7 @@ def problem_of(
     fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: EqTolerance | None = None
 ) -> tuple[Problem, Any]:
     """Return problem and algorithm from the first arguments of `minimize` and its like."""
+    fun = problems.as_problem(fun)
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
         bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
     if isinstance(fun, MinMaxProblem):

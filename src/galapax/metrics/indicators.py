@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.checks import abbreviate, as_float_array
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, MissingPackage
 from galapax.metrics.hypervolume import hypervolume_2d, hypervolume_3d, hypervolume_estimate
 
 __all__ = [
@@ -68,7 +68,7 @@ def moocore() -> Any:
     try:
         return importlib.import_module("moocore")
     except ImportError:
-        raise InputError(
+        raise MissingPackage(
             "hypervolume needs the package moocore: pip install moocore; hypervolume_2d, hypervolume_3d and "
             "hypervolume_estimate need nothing."
         ) from None

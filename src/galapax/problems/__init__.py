@@ -15,6 +15,7 @@ import numpy as np
 from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.problems import (
+    adapters,
     blending,
     cec2006_g01_g13,
     cec2006_g14_g24,
@@ -159,7 +160,8 @@ def get(name: str, **parameters: int) -> Any:
     The same name and parameters give the identical object, so that what was compiled for it is found again.
     """
     if not isinstance(name, str) or name not in PROBLEMS:
-        raise unknown_name_error("problem", str(name), PROBLEMS)
+        listed = f"galapax list problems shows all {len(PROBLEMS)}."
+        raise unknown_name_error("problem", str(name), PROBLEMS, listed)
     accepted = inspect.signature(PROBLEMS[name]).parameters
     for parameter, value in parameters.items():
         if parameter not in accepted:
@@ -169,6 +171,15 @@ def get(name: str, **parameters: int) -> Any:
             raise InputError(f"{parameter} of {name} must be a whole number, got {value!r}.")
     settings = {key: int(parameters.get(key, parameter.default)) for key, parameter in accepted.items()}
     return _build(name, **settings)
+
+
+def as_problem(source: Any) -> Any:
+    """Return the built-in problem of that name, or a problem of another library converted; anything else as it is."""
+    if isinstance(source, str):
+        return get(source)
+    if isinstance(source, Problem | MinMaxProblem) or inspect.isfunction(source):
+        return source
+    return adapters.convert_problem(source)
 
 
 @cache

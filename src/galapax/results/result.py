@@ -64,9 +64,9 @@ class History(HTMLRepr):
 
     def to_dataframe(self) -> DataFrame:
         """A pandas DataFrame with one row per generation; of an ensemble, one per run (from 0) and generation."""
-        from galapax.storage.frames import frame
+        from galapax.storage.export import to_dataframe
 
-        return frame(self)
+        return to_dataframe(self)
 
     @property
     def runs(self) -> int | None:
@@ -156,9 +156,9 @@ class Runs(HTMLRepr):
 
     def to_dataframe(self) -> DataFrame:
         """A pandas DataFrame with one row per run."""
-        from galapax.storage.frames import frame
+        from galapax.storage.export import to_dataframe
 
-        return frame(self)
+        return to_dataframe(self)
 
     def __repr__(self) -> str:
         summary = f"success {int(self.success.sum())} of {len(self)}"
@@ -320,9 +320,9 @@ class Result(dict[str, Any], HTMLRepr):
         table: "front", "runs", "history" or "population": one row per point of the front, run, generation or
         individual. By default the front of several objectives, else the runs, or of a single run its population.
         """
-        from galapax.storage.frames import frame
+        from galapax.storage.export import to_dataframe
 
-        return frame(self, table)
+        return to_dataframe(self, table)
 
     def save(self, folder: str | Path) -> Path:
         """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html, and

@@ -189,9 +189,9 @@ class Study(HTMLRepr):
 
     def to_dataframe(self, table: str = "runs") -> DataFrame:
         """A pandas DataFrame. table: "runs", one row per run of each cell, or "summary", one row per cell."""
-        from galapax.storage.frames import frame
+        from galapax.storage.export import to_dataframe
 
-        return frame(self, table)
+        return to_dataframe(self, table)
 
     @property
     def plot(self) -> StudyPlot:

@@ -402,9 +402,8 @@ def _check_same_task(saved_task: dict[str, str], task: dict[str, str]) -> None:
         for name in differing
     ]
     raise InputError(
-        f"the checkpoint belongs to another run, with another {', another '.join(differences)}. A run continues "
-        "with the settings "
-        "it started with."
+        f"the checkpoint was written by a different run: {', '.join(differences)} "
+        f"differ{'s' * (len(differences) == 1)}. A run continues with the settings it started with."
     )
 
 

@@ -1,7 +1,7 @@
 """The manifest of a saved run: manifest.json has the length and the SHA-256 of each file.
 
 It says which files belong to the run, so that none but those are ever replaced or removed, and whether they are still
-as they were written. Folders saved before there were manifests have none; the names that were written then are known.
+as they were written.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ from galapax.storage import atomic
 from galapax.version import __version__
 
 NAME = "manifest.json"
-FORMAT = 1
+MANIFEST_FORMAT = 1
 
 # The files that galapax writes, by the file that identifies a run or a study.
 FILES_OF_KIND = {
     "result.json": (
         "result.json",
+        "arrays.npz",
         "history.csv",
         "population.csv",
         "front.csv",
         "runs.csv",
         "fronts.csv",
-        "histories.npz",
-        "snapshots.npz",
         "convergence.png",
         "front.png",
         "report.html",
     ),
     "study.json": (
         "study.json",
-        "data.npz",
+        "arrays.npz",
         "runs.csv",
         "curves.csv",
         "summary.csv",
@@ -65,27 +64,23 @@ class Saved:
             raise InputError(f"{folder / NAME} cannot be read: {error.strerror or error}.") from None
         except ValueError:
             raise _damaged_manifest_error(folder / NAME) from None
-        self.files = None if self.text is None else _parse(self.text, folder / NAME)
-        kinds = [kind for kind in FILES_OF_KIND if self.has(kind)]
-        if not kinds:
-            raise InputError(f"{folder} contains no saved run: it has no result.json or study.json.")
-        self.about = kinds[-1]  # of a folder without a manifest study.json counts, as it always has
-
-    def has(self, name: str) -> bool:
-        """Whether the run wrote that file; without a manifest, whether it is there."""
-        if self.files is not None:
-            return name in self.files
-        return any((folder / name).is_file() for folder in self.folders)
+        if self.text is None:
+            raise InputError(f"{folder} contains no saved run: it has no {NAME}.")
+        self.files = _parse(self.text, folder / NAME)
+        kinds = [kind for kind in FILES_OF_KIND if kind in self.files]
+        if len(kinds) != 1:
+            raise _damaged_manifest_error(folder / NAME)
+        self.main_file = kinds[0]
 
     def read(self, name: str) -> bytes:
         """The bytes of a file, if they are those that were written; else a ValueError that says what is wrong."""
-        size, digest = (self.files or {}).get(name, (None, None))
-        content = self._read(name, size)
-        if content is None:
+        size, digest = self.files.get(name, (None, ""))
+        content = None if size is None else self._read(name, size)
+        if size is None or content is None:
             raise ValueError("it is missing")
-        if size is not None and len(content) < size:
+        if len(content) < size:
             raise ValueError(f"it is truncated: {len(content)} of {size} bytes are present")
-        if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+        if hashlib.sha256(content).hexdigest() != digest:
             raise ValueError("its content has changed: the checksum in manifest.json differs")
         return content
 
@@ -96,14 +91,14 @@ class Saved:
         except (InputError, OSError):
             return False
 
-    def _read(self, name: str, size: int | None) -> bytes | None:
+    def _read(self, name: str, size: int) -> bytes | None:
         """The bytes of a file, None where there is none; a ValueError if it has more than `size`, before reading it."""
         for folder in self.folders:
             with contextlib.suppress(FileNotFoundError):  # moved in this moment
                 if (folder / name).is_file():  # a pipe would be read for ever
                     with (folder / name).open("rb") as content:
                         length = os.fstat(content.fileno()).st_size
-                        if size is not None and length > size:
+                        if length > size:
                             raise ValueError(f"it has {length} bytes instead of {size}")
                         return content.read()
         return None
@@ -116,17 +111,6 @@ def write(stage: Path, other_files: dict[str, tuple[int, str]]) -> bytes:
     )
     (stage / NAME).write_bytes(text)
     return text
-
-
-def write_missing(folder: Path) -> None:
-    """Write a manifest for a run of a version that had none.
-
-    Should this process be killed, whoever finishes the save must know which files may be replaced.
-    """
-    names = owned_files(folder)
-    if names and NAME not in names:
-        files = [folder / name for name in names if (folder / name).is_file() and not (folder / name).is_symlink()]
-        atomic.write_bytes(folder / NAME, _compose({file.name: _fingerprint(file) for file in files}))
 
 
 def accept_pending(folder: Path, removals: list[str]) -> bool:
@@ -148,18 +132,11 @@ def accept_pending(folder: Path, removals: list[str]) -> bool:
 
 
 def owned_files(folder: Path) -> dict[str, tuple[int, str] | None]:
-    """List the files that galapax wrote into a folder, with their fingerprints if there is a manifest."""
+    """List the files that galapax wrote into a folder, with their fingerprints, and the manifest itself."""
     try:
-        saved = Saved(folder)
-        if saved.files is not None:
-            return {NAME: None, **saved.files}
-        about = json.loads(saved.read(saved.about))
-    except (InputError, OSError, ValueError, RecursionError):
+        return {NAME: None, **Saved(folder).files}
+    except (InputError, OSError, ValueError):
         return {}
-    is_galapax = (
-        isinstance(about, dict) and "format" in about and ("cells" if saved.about == "study.json" else "x") in about
-    )
-    return dict.fromkeys(FILES_OF_KIND[saved.about]) if is_galapax else {}
 
 
 def unowned_files(folder: Path, names: Iterable[str]) -> list[str]:
@@ -222,7 +199,8 @@ def _checksum_rows(rows: dict[str, Any]) -> str:
 def _compose(files: dict[str, tuple[int, str]]) -> bytes:
     """The text of a manifest."""
     rows = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
-    data = {"format": FORMAT, "program": f"galapax {__version__}", "files": rows, "checksum": _checksum_rows(rows)}
+    about = {"format": MANIFEST_FORMAT, "program": f"galapax {__version__}"}
+    data = {**about, "files": rows, "checksum": _checksum_rows(rows)}
     return json.dumps(data, indent=1).encode() + b"\n"
 
 
@@ -240,11 +218,14 @@ def _parse(text: bytes, file: Path) -> dict[str, tuple[int, str]]:
     try:
         data = json.loads(text)
         version = data["format"]
-        if isinstance(version, int) and version > FORMAT:
-            raise InputError(f"{file} has format {version}, written by a newer galapax; this one reads up to {FORMAT}.")
+        if isinstance(version, int) and version > MANIFEST_FORMAT:
+            raise InputError(
+                f"{file} has format {version}, written by a newer galapax; this one reads up to {MANIFEST_FORMAT}."
+            )
         rows = data["files"]
         # names that we never write are refused, whoever wrote them here: what a manifest names may be removed
-        if version != FORMAT or data["checksum"] != _checksum_rows(rows) or not ALL_FILE_NAMES.issuperset(rows):
+        is_whole = version == MANIFEST_FORMAT and data["checksum"] == _checksum_rows(rows)
+        if not is_whole or not ALL_FILE_NAMES.issuperset(rows):
             raise ValueError
         return {str(name): (int(row["bytes"]), str(row["sha256"])) for name, row in rows.items()}
     except InputError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, MissingPackage
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import atomic
@@ -111,7 +111,7 @@ class Plot:
             try:
                 atomic.write_by(file, partial(draw().savefig, format="png", dpi=150))
                 files.append(file)
-            except InputError as error:
+            except (InputError, MissingPackage) as error:
                 file.unlink(missing_ok=True)  # an earlier run's picture would stand for this one's
                 reasons[name] = str(error)
         for file in (path / "maps").glob("*-map-*.png"):
@@ -175,7 +175,7 @@ def missing_package() -> str | None:
 def _import_plots() -> ModuleType:
     missing = missing_package()
     if missing is not None:
-        raise InputError(f'pictures need the package {missing}: pip install "galapax[view]".')
+        raise MissingPackage(f'pictures need the package {missing}: pip install "galapax[view]".')
     from galapax.view import plots
 
     return plots

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from galapax.results.result import Result
 from galapax.results.study import Study
-from galapax.storage import folders
+from galapax.storage import result_folder
 from galapax.view import summary_tables
 from galapax.view.accessor import missing_package
 
@@ -20,19 +20,19 @@ T = TypeVar("T", Result, Study)
 
 
 def save(result: Result, folder: str | Path) -> Path:
-    """Write a result to a folder, see `storage.folders.save`; with matplotlib, its pictures and its page too."""
-    return folders.save(result, folder, _result_drawings(result) if can_draw() else {})
+    """Write a result to a folder, see `storage.result_folder.save`; with matplotlib, its pictures and its page too."""
+    return result_folder.save(result, folder, _result_drawings(result) if can_draw() else {})
 
 
 def save_study(study: Study, folder: str | Path) -> Path:
-    """Write a study to a folder, see `storage.folders.save_study`, with its tables as Markdown and LaTeX; with
+    """Write a study to a folder, see `storage.result_folder.save`, with its tables as Markdown and LaTeX; with
     matplotlib, its pictures and its page too.
     """
     drawings: dict[str, Callable[[Path], object]] = {
         "summary.md": partial(_write, summary_tables.markdown, study),
         "summary.tex": partial(_write, summary_tables.latex, study),
     }
-    return folders.save_study(study, folder, drawings | (_study_drawings(study) if can_draw() else {}))
+    return result_folder.save(study, folder, drawings | (_study_drawings(study) if can_draw() else {}))
 
 
 def _result_drawings(result: Result) -> dict[str, Callable[[Path], object]]:

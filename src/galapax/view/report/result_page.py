@@ -222,10 +222,6 @@ def _result_files(result: Result) -> dict[str, str]:
         files["front.csv"] = "the front with its recipes"
     if result.runs is not None:
         files["runs.csv"] = "every run"
-        if result.runs.history is not None:
-            files["histories.npz"] = "values by generation of every run, for NumPy"
         if result.runs.fronts is not None:
             files["fronts.csv"] = "every run's front"
-    if result.get("snapshots"):
-        files["snapshots.npz"] = "the stored populations, for NumPy"
-    return files
+    return files | {"arrays.npz": "all arrays, for NumPy"}

@@ -69,7 +69,7 @@ def render_study(study: Study) -> str:
     out.add(pair_table(setting_rows(shared)))
     files = {"summary.csv": "the table above, all columns", "runs.csv": "every run",
              "curves.csv": "values by generation", "summary.md": "the tables as Markdown",
-             "summary.tex": "the tables as LaTeX", "data.npz": "all arrays, for NumPy",
+             "summary.tex": "the tables as LaTeX", "arrays.npz": "all arrays, for NumPy",
              "study.json": "all settings"}  # fmt: skip
     file_section(out, files)
     return out.html()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -13,31 +14,71 @@ from typing import Annotated, Any
 import jax
 import typer
 
+from galapax.algorithms import ALGORITHMS
 from galapax.core.options import LEAVES, Leaf, group_arguments
+from galapax.numerics import random
+from galapax.problems import PROBLEMS, SUITES
 from galapax.version import __version__
 
 SHELL_TYPES = {"path": Path}
+SUITE_ALGORITHMS = "cmaes,lshade,epsilon_de,de"  # what is compared on a suite, unless it is given
 TRI_STATE = ("polish",)  # booleans that are also "auto"
 
 # what is run
-ProblemName = Annotated[str, typer.Argument(help="A built-in problem (see `galapax list`), or FILE.py.")]
-ProblemNames = Annotated[list[str] | None, typer.Option("--problems", "-p", help="Problems, separated by commas.")]
-Suite = Annotated[str | None, typer.Option(help="All problems of a suite instead: bbob, its 24 functions.")]
+ProblemName = Annotated[
+    str,
+    typer.Argument(
+        help="A built-in problem (see `galapax list problems`), or FILE.py.",
+        autocompletion=lambda incomplete: complete_name(incomplete, [*PROBLEMS, *list_python_files(incomplete)]),
+    ),
+]
+ProblemNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--problems",
+        "-p",
+        help="Problems, separated by commas.",
+        autocompletion=lambda incomplete: complete_last_name(incomplete, PROBLEMS),
+    ),
+]
+Suite = Annotated[
+    str | None,
+    typer.Option(
+        help="All problems of a suite instead: bbob (24 functions).",
+        autocompletion=lambda incomplete: complete_name(incomplete, SUITES),
+    ),
+]
 SuiteDim = Annotated[
-    int | None, typer.Option("--dim", help="Number of variables of the problems; 10 for those of a suite.")
+    int | None, typer.Option("--dim", help="Number of variables of the problems. Default with --suite: 10.")
 ]
-Instance = Annotated[int | None, typer.Option(help="Which instance of a suite's problems (1).")]
+Instance = Annotated[int | None, typer.Option(help="Instance number of a suite's problems. Default: 1.")]
 AlgorithmName = Annotated[
-    str | None, typer.Option("--algorithm", "-a", help="Algorithm name; by default chosen to fit the problem.")
+    str | None,
+    typer.Option(
+        "--algorithm",
+        "-a",
+        help="Algorithm name; by default chosen to fit the problem.",
+        autocompletion=lambda incomplete: complete_name(incomplete, ALGORITHMS),
+    ),
 ]
-SweptAlgorithm = Annotated[str, typer.Option("--algorithm", "-a", help="Its name.")]
+SweptAlgorithm = Annotated[
+    str,
+    typer.Option(
+        "--algorithm",
+        "-a",
+        help="Algorithm name.",
+        rich_help_panel="Search",
+        autocompletion=lambda incomplete: complete_name(incomplete, ALGORITHMS),
+    ),
+]
 AlgorithmNames = Annotated[
     list[str] | None,
     typer.Option(
         "--algorithms",
         "-a",
         help="Algorithms, separated by commas; hyper-parameters after a colon: de:weight=0.7:population=50. "
-        "A suite has cmaes,lshade,epsilon_de,de unless you name others.",
+        f"Default with --suite: {SUITE_ALGORITHMS}.",
+        autocompletion=lambda incomplete: complete_last_name(incomplete, ALGORITHMS),
     ),
 ]
 Settings = Annotated[
@@ -51,7 +92,13 @@ Settings = Annotated[
 ]
 SweptSettings = Annotated[
     list[str],
-    typer.Option("--set", "-s", metavar="NAME=V1,V2,...", help="A hyper-parameter and its values; may be repeated."),
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=V1,V2,...",
+        help="A hyper-parameter and its values; may be repeated.",
+        rich_help_panel="Search",
+    ),
 ]
 Dim = Annotated[int | None, typer.Option(help="Number of variables, for built-in problems of variable size.")]
 GagpuConfig = Annotated[
@@ -60,7 +107,7 @@ GagpuConfig = Annotated[
 
 # how long, how often, from where
 RunsOfEach = Annotated[int, typer.Option("--runs", "-r", help="Runs of each setting, or of each pair.")]
-FirstRun = Annotated[int | None, typer.Option(help="Number of the first run: 17 repeats run 17 of an ensemble.")]
+FirstRun = Annotated[int | None, typer.Option(help="Number of the first run; 17 repeats run 17 of an ensemble.")]
 Within = Annotated[
     float | None, typer.Option(help="Stop a run once it is within this distance of the problem's best known value.")
 ]
@@ -84,7 +131,7 @@ Budget = Annotated[int, typer.Option("--max-evaluations", help="Maximum number o
 # what the functions are, and how they are called
 MigrateEvery = Annotated[int | None, typer.Option(help="Generations between migrations of islands.")]
 Migrants = Annotated[int | None, typer.Option(help="Individuals that an island receives at a migration.")]
-Topology = Annotated[str | None, typer.Option(help="Where they come from: ring, torus, complete or random.")]
+Topology = Annotated[str | None, typer.Option(help="Migration topology: ring, torus, complete or random.")]
 Coordinator = Annotated[
     str | None,
     typer.Option(
@@ -116,7 +163,7 @@ CheckpointFile = Annotated[
     Path | None,
     typer.Option("--checkpoint", help="Write checkpoints to this file; galapax resume FILE continues from it."),
 ]
-CheckpointEvery = Annotated[float | None, typer.Option(help="Seconds between checkpoints (60).")]
+CheckpointEvery = Annotated[float | None, typer.Option(help="Seconds between checkpoints. Default: 60.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint, if it exists.")]
 ResumedFile = Annotated[Path, typer.Argument(help="The checkpoint.")]
 ResumedProblem = Annotated[
@@ -160,10 +207,8 @@ Quick = Annotated[bool, typer.Option("--quick", help="A reduced version that tak
 PaperOut = Annotated[Path | None, typer.Option("--out", "-o", help="Save tables, figures and a page to this folder.")]
 
 EXIT_CODES = (
-    "Exit codes: 0, ended as asked with a feasible answer; 1, no feasible point, a target that was missed, or an "
-    "evaluation that failed under --on-failure raise; 2, an error in the command or its input, named "
-    "by the message; 130, Ctrl-C, with "
-    "the result so far shown and saved."
+    "Exit codes: 0 success (a feasible answer); 1 no feasible point, a missed target, or a failed evaluation under "
+    "--on-failure raise; 2 an error in the command or its input; 130 Ctrl-C (the result so far is shown and saved)."
 )
 
 # what `solve` takes besides the options of a run
@@ -202,7 +247,64 @@ SOLVE = {
 DEFAULTS = {"history": True, "open_page": True, "wait": True, "use_cache": True}
 STUDY_DEFAULTS = {"runs": 30, "max_evaluations": 20_000}
 
+PANEL_ORDER = ("Search", "Limits", "Evaluation", "Keep", "Output", "Checkpoint", "Live page", "Compute",
+               "Several processes", "Statistics")  # fmt: skip
+# under which heading `--help` lists the options of the shell alone
+PANELS = {
+    "Statistics": ("paired",),
+    "Search": (
+        "problem",
+        "suite",
+        "instance",
+        "runs",
+        "algorithm",
+        "setting",
+        "dim",
+        "first_run",
+        "gagpu_config",
+        "migrate_every",
+        "migrants",
+        "topology",
+    ),
+    "Limits": ("max_evaluations", "within", "target"),
+    "Keep": ("history", "history_x"),
+    "Output": ("choose", "out", "force", "quiet", "as_json"),
+    "Checkpoint": ("checkpoint", "checkpoint_every", "resume"),
+    "Live page": ("live", "port", "host", "open_page", "wait", "paused"),
+    "Compute": ("use_cache",),
+    "Several processes": ("coordinator", "process_id", "num_processes"),
+}
+
 Arguments = SimpleNamespace  # of a command: one attribute for each option, None or False where it was not given
+
+
+# --- completion -------------------------------------------------------------------------------------------------------
+
+
+def complete_name(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Complete a name that has been begun."""
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def complete_last_name(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Complete the last of several names that are separated by commas."""
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + name for name in complete_name(last, names)]
+
+
+def list_python_files(incomplete: str) -> list[str]:
+    """List the Python files and the folders that a path which has been begun may name."""
+    folder = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)
+    try:
+        entries = [*folder.iterdir()]
+    except OSError:
+        return []
+    prefix = "" if folder == Path() and not incomplete.startswith("./") else f"{folder}/".replace("//", "/")
+    files = [f"{prefix}{entry.name}" for entry in entries if entry.suffix == ".py"]
+    return files + [f"{prefix}{entry.name}/" for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+
+
+# --- declaration ------------------------------------------------------------------------------------------------------
 
 
 def run_options() -> tuple[str, ...]:
@@ -219,8 +321,9 @@ def accept_options(names: tuple[str, ...], **further: Any) -> Callable[[Callable
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True).parameters
         declared = [parameter for name, parameter in signature.items() if name != "arguments"]
-        options = [_shell_parameter(LEAVES[name]) for name in names]
-        options += [_parameter(name, annotation) for name, annotation in further.items()]
+        options = [_parameter(name, annotation) for name, annotation in further.items()]
+        options += [_shell_parameter(LEAVES[name]) for name in names]
+        options.sort(key=lambda option: PANEL_ORDER.index(option.annotation.__metadata__[0].rich_help_panel))
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
@@ -247,10 +350,26 @@ def _shell_parameter(leaf: Leaf) -> inspect.Parameter:
     spec, word = leaf.spec, leaf.name.replace("_", "-")
     flag = f"--{word}/--no-{word}" if leaf.name in TRI_STATE else f"--{word}"
     info = typer.Option(flag, *spec.flags, help=spec.help, rich_help_panel=spec.panel or None)
+    if leaf.name == "seed":
+        return _parameter(leaf.name, Annotated[int | None, typer.Option(flag, help=f"{spec.help} random: draw one.",
+                          parser=parse_seed, metavar="INTEGER", rich_help_panel=spec.panel)])  # fmt: skip
     return _parameter(leaf.name, Annotated[SHELL_TYPES.get(spec.shell, spec.shell) | None, info])
 
 
+def parse_seed(text: str) -> int:
+    """Parse --seed: a whole number, or a random one. The number that was drawn is part of the command in the result."""
+    if text == "random":
+        return random.resolve_seed(None)
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a whole number nor random.") from None
+
+
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    info = copy(annotation.__metadata__[0])  # several commands share it
+    info.rich_help_panel = next((panel for panel, names in PANELS.items() if name in names), info.rich_help_panel)
+    annotation = Annotated[annotation.__origin__, info]
     default: bool | int | None = DEFAULTS.get(name, False if annotation.__origin__ is bool else None)
     if annotation.__origin__ is int:
         default = STUDY_DEFAULTS[name]

@@ -1,4 +1,4 @@
-"""Convert problems of pymoo, pygmo, COCO and IOHprofiler into ours, and our results into pymoo's.
+"""Convert problems of pymoo, pygmo, COCO and IOHprofiler into ours.
 
 The problems become black boxes, evaluated point by point or many at once. Their objectives are classes, not closures,
 so that `workers=` can send them to other processes, as far as the problems themselves can be pickled.
@@ -17,15 +17,26 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Values, returned_by_fun
 from galapax.core.problem import Problem
 from galapax.core.variables import Variable, boolean, choice, integer, real
-from galapax.results.result import Result
 
 if TYPE_CHECKING:
     import cocoex
     import ioh
     import pygmo
     from pymoo.core.problem import Problem as PymooProblem
-    from pymoo.core.result import Result as PymooResult
     from pymoo.core.variable import Variable as PymooVariable
+
+
+def convert_problem(source: Any) -> Any:
+    """Convert a problem of another library, known by its attributes; return anything else as it is."""
+    for names, convert in (
+        (("evaluate", "n_obj", "n_var"), from_pymoo),
+        (("fitness", "get_bounds"), from_pygmo),
+        (("lower_bounds", "upper_bounds", "number_of_objectives"), from_coco),
+        (("bounds", "meta_data", "optimum"), from_ioh),
+    ):
+        if all(hasattr(source, name) for name in names):
+            return convert(source)
+    return source
 
 
 def from_pymoo(problem: PymooProblem) -> Problem:
@@ -233,31 +244,3 @@ def _problem_name(problem: object, attribute: str) -> str:
 
 def _describe_type(value: object) -> str:
     return f"an object of type {type(value).__name__}"
-
-
-def to_pymoo(result: Result) -> PymooResult:
-    """Convert a Result into pymoo's: X, F, G, H, CV, pop and opt, for its visualisations and indicators."""
-    try:
-        from pymoo.core.population import Population
-        from pymoo.core.result import Result as PymooResult
-    except ImportError:
-        raise InputError("to_pymoo needs pymoo: pip install pymoo.") from None
-    is_multi_objective = "F" in result
-    fields: dict[str, np.ndarray | None]
-    if is_multi_objective:
-        fields = {"X": result.X, "F": result.F, "G": result.G, "H": result.H, "CV": result.CV[:, None]}
-    else:
-        fields = {"X": result.x[None], "F": np.array([[result.fun]]), "CV": np.array([[result.violation]])}
-        fields |= {
-            name: None if values is None else values[None] for name, values in (("G", result.ineq), ("H", result.eq))
-        }
-    known_fields = {name: values for name, values in fields.items() if values is not None}
-    out = PymooResult()
-    fitness = np.asarray(result.population_fitness, np.float64)
-    out.pop = Population.new(X=result.population, F=fitness if is_multi_objective else fitness[:, None])
-    out.opt = Population.new(**known_fields)
-    for name, values in fields.items():
-        setattr(out, name, values if is_multi_objective or values is None else values[0])
-    out.success, out.message = result.success, result.message
-    out.exec_time = sum(result.timings.get(values, 0.0) for values in ("compile", "run", "host"))
-    return out
