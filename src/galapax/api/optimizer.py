@@ -272,7 +272,7 @@ class Optimizer:
         assert self._restarts is not None
         past, rng = self._restart_state.past, self._restart_state.policy_rng()
         leg = self._restarts.next(self.algorithm, past, self._left, rng.random)
-        return NextSearch(self.algorithm, "again") if isinstance(leg, Stop) else leg
+        return NextSearch(self.algorithm, "repeat") if isinstance(leg, Stop) else leg
 
     def _look(self, rests: int) -> None:
         """Begin another search, if the present one is over."""

@@ -116,7 +116,7 @@ class XlaEngine:
         """work(part, program) of every slice, on the threads; slices on one device share their program."""
         programs = {group[0].place: program(group[0]) for group in _group_by_device(batches)}
         threads = (
-            _threads_that_fit(self.threads, max(each.needs for each in programs.values()))
+            _threads_that_fit(self.threads, max(program.working_bytes for program in programs.values()))
             if self.on_cpu
             else self.threads
         )

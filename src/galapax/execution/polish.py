@@ -97,7 +97,7 @@ def precompile_if_expected(task: Task) -> None:
     background thread would only delay what is needed first.
     """
     if task.rules.generations != UNLIMITED and task.rules.target == -math.inf and not task.problem.constrained:
-        PROGRAMS.precompile(lambda: precompile_polish(task), with_another=True)
+        PROGRAMS.precompile(lambda: precompile_polish(task), when_compiling=True)
 
 
 def precompile_polish(task: Task) -> Iterator[None]:

@@ -168,7 +168,7 @@ def run_with_restarts(
     if task.options.polish is not False and why_not_polishable(task) is None:
         task = _with_gradients(task)
     elif _is_sequential_blackbox(task):
-        task = replace(task, restarts=restarts.one_by_one(task.problem.dim, _evaluation_limit(task)))
+        task = replace(task, restarts=restarts.with_serial_evaluation(task.problem.dim, _evaluation_limit(task)))
     keys = random.run_keys(task.seed, task.first_run, task.runs)
     rows = range(task.total) if only is None else [only]
     runs = [RestartState(row, row // task.runs, keys[row % task.runs]) for row in rows]
