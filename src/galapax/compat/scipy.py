@@ -42,7 +42,8 @@ from galapax.core.checks import abbreviate, as_float_array, check_finite, check_
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import EQ_TOLERANCE
-from galapax.core.variables import Variable, real, variables_from_integrality
+from galapax.core.space import variables_from_integrality
+from galapax.core.variables import Variable, real
 from galapax.numerics import devices, random
 from galapax.objective.remote import pickle_functions
 from galapax.objective.worker import Functions

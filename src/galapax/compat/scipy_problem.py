@@ -13,7 +13,7 @@ from galapax.api.constraints import stack_constraints
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.problem import Function
-from galapax.core.variables import is_variables, variables_from_integrality
+from galapax.core.space import is_variables, variables_from_integrality
 
 
 def convert_problem(

@@ -14,7 +14,7 @@ from galapax.core.box import box as box
 from galapax.core.checks import RESERVED_COLUMNS, HTMLRepr, abbreviate, check_number, clean_name
 from galapax.core.errors import InputError
 from galapax.core.evaluation import returned_by_fun
-from galapax.core.variables import GeneFunction, Space, VectorFunction, as_space, is_variables
+from galapax.core.space import GeneFunction, Space, VectorFunction, as_space, is_variables
 
 Function = Callable[..., Any]
 
@@ -74,8 +74,8 @@ class ProblemDescription(HTMLRepr):
         unit = (self.units or {}).get(name)
         return f"{name} [{unit}]" if unit else name
 
-    def named(self, x: Any) -> dict[str, Any]:
-        """One solution x (d,) by the names of its variables: floats, and of declared variables ints, bools, labels."""
+    def params(self, x: Any) -> dict[str, Any]:
+        """Return one solution x (d,) by name: floats, and of declared variables ints, bools and labels."""
         if self.space is not None:
             return self.space.values(x)
         return dict(zip(self.variable_names(), (float(v) for v in x), strict=True))
@@ -198,7 +198,7 @@ class Problem(ProblemDescription):
                 named = {name: clean_name(unit, f"the unit of {name}") for name, unit in named.items()}
             object.__setattr__(self, argument, named)
         for name in self.units or {}:
-            if name not in (valid := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
+            if name not in (valid := self._nameable()):
                 raise InputError(f"units names {name!r}, which is not one of {', '.join(sorted(valid))}.")
         if self.fun is not missing_function:  # what was saved when these names were taken is still to be read
             for argument in ("variables", "objectives", "derived"):
@@ -208,14 +208,20 @@ class Problem(ProblemDescription):
                         "another name."
                     )
 
+    def _nameable(self) -> set[str]:
+        """Return the names that may have a unit."""
+        declared = [] if self.space is None else self.space.names()
+        return {*self.variable_names(), *declared, *(self.objectives or ()), *(self.derived or ())}
+
     def _take_variables(self) -> None:
-        """Take the bounds, or the variables in their place, and make the functions those of a vector x."""
+        """Take the bounds, or the variables in their place, and wrap the functions as functions of a vector x."""
         if not isinstance(self.space, Space | None):
             raise InputError(f"space comes from bounds= with gx.real and its like: give those; got {self.space!r}.")
-        if is_variables(self.bounds):
+        has_space = self.space is not None and self.bounds is self.space.bounds
+        if not has_space and is_variables(self.bounds):
             space = as_space(self.bounds)
-            named = any(v.name is not None for v in space.variables)
-            if named and self.variables is None:
+            has_names = any(v.name is not None for v in space.variables)
+            if has_names and self.variables is None:
                 object.__setattr__(self, "variables", tuple(space.names()))
             units = {n: v.unit for n, v in zip(space.names(), space.variables, strict=True) if v.unit is not None}
             if units:
@@ -233,8 +239,8 @@ class Problem(ProblemDescription):
             derived = {name: _as_vector_function(function, self.space) for name, function in self.derived.items()}
             object.__setattr__(self, "derived", derived)
 
-    def coded(self) -> Problem:
-        """The same problem as one of genes, see core/variables.py; itself where those are x."""
+    def in_genes(self) -> Problem:
+        """Return the problem as a function of genes, see core/space.py; itself if those are x."""
         space = self.space
         if space is None or isinstance(self.fun, GeneFunction):
             return self
@@ -244,7 +250,10 @@ class Problem(ProblemDescription):
 
         functions: dict[str, Any] = {name: of_genes(getattr(self, name)) for name in ("fun", "ineq", "eq")}
         derived = None if self.derived is None else {name: of_genes(f) for name, f in self.derived.items()}
-        return replace(self, **functions, derived=derived, bounds=space.genes)
+        names = self.variables
+        if names is not None:  # fixed variables have no gene
+            names = [name for name, v in zip(names, space.variables, strict=True) if not v.is_fixed]
+        return replace(self, **functions, derived=derived, bounds=space.genes, variables=names)
 
     @property
     def constrained(self) -> bool:

@@ -307,7 +307,7 @@ def build_task(
     declared, dtype, blackbox, islands = problem, str(options.compute.dtype), options.blackbox, options.islands
     if isinstance(problem, Problem) and problem.space is not None:
         problem.space.check(dtype)
-        problem = problem.coded()
+        problem = problem.in_genes()
     random.root_key(options.seed)  # type: ignore[arg-type]  # refuses what is no seed
     problem.bounds.round_inwards(dtype)  # refuses a box that this precision does not hold, before anything is compiled
     limit = generation_limit(solvers[0], options)
