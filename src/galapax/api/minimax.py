@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.interrupts import Interrupts, interrupts
-from galapax.core.options import LEAVES, Compute, Keep, Options, read
+from galapax.core.options import LEAVES, Compute, FailurePolicy, Keep, Options, read
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import UNLIMITED, Rules, Stop
 from galapax.execution.observers import Progress, observers
@@ -50,10 +50,10 @@ def minimax(
     population: int | None = None,
     generations: int | None = None,
     max_seconds: float | None = None,
-    polish: bool | str = "auto",
+    polish: bool | Literal["auto"] = "auto",
     runs: int | range = 1,
     seed: int | None = 0,
-    on_failure: str | None = None,
+    on_failure: FailurePolicy | None = None,
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
     live: Any = False,

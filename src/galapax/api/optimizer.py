@@ -63,7 +63,7 @@ class Optimizer:
     def __init__(
         self,
         bounds: Any,
-        algorithm: str | Algorithm | None = None,
+        algorithm: str | Algorithm[Any] | None = None,
         *,
         seed: int | None = 0,
         run: int = 0,

@@ -1,4 +1,4 @@
-"""What is to be solved: a box, an objective of one solution, and its constraints."""
+"""Problems: a box or declared variables, an objective of one solution, and its constraints."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ EQ_TOLERANCE = 1e-4  # |h(x)| at most this counts as h(x) = 0, the CEC 2006 conv
 
 
 def check_tolerance(value: Any) -> None:
+    """Refuse a tolerance that is not a number of at least 0."""
     if check_number(value, "eq_tolerance") < 0:
         raise InputError(f"eq_tolerance must be at least 0, got {value!r}.")
 
 
 def missing_function(x: Any) -> Any:
-    """Stands for the functions of a problem that came out of a file."""
+    """Placeholder for the functions of a problem that was loaded or copied; calling it raises."""
     raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
 
 class ProblemDescription(HTMLRepr):
-    """How a problem is called and what its parts are called; shared by all kinds."""
+    """Names, units and known optima of a problem; the base of all kinds of problems."""
 
     name: str
     title: str
@@ -49,7 +50,7 @@ class ProblemDescription(HTMLRepr):
     derived: Mapping[str, Function] | None = None
     space: Space | None = None
 
-    if TYPE_CHECKING:  # at run time it would be taken for the default of a field
+    if TYPE_CHECKING:  # at run time a dataclass would take it for the default of the field
 
         @property
         def bounds(self) -> Bounds:
@@ -70,7 +71,7 @@ class ProblemDescription(HTMLRepr):
         return list(self.objectives) if self.objectives is not None else [f"f{i + 1}" for i in range(count)]
 
     def with_unit(self, name: str) -> str:
-        """The name with its unit, if it has one."""
+        """Return a name with its unit, if it has one."""
         unit = (self.units or {}).get(name)
         return f"{name} [{unit}]" if unit else name
 
@@ -81,26 +82,26 @@ class ProblemDescription(HTMLRepr):
         return dict(zip(self.variable_names(), (float(v) for v in x), strict=True))
 
     def show(self, i: int, number: float) -> str:
-        """The value of variable i as text."""
+        """Return the value of variable i as text."""
         return f"{number:.8g}" if self.space is None else self.space.variables[i].show(number)
 
     def limits(self, i: int) -> tuple[str, str]:
-        """The bounds of variable i as text."""
+        """Return the bounds of variable i as text."""
         if self.space is not None:
             return self.space.variables[i].range()
         return f"{self.bounds.lower[i]:g}", f"{self.bounds.upper[i]:g}"
 
     def choices(self, i: int) -> list[str]:
-        """The choices of variable i as text, where they have no order, so that no bounds make sense; else none."""
+        """Return the choices of variable i as text if they have no order, and so no bounds; else an empty list."""
         variable = None if self.space is None else self.space.variables[i]
         return [] if variable is None or variable.ordered else [str(label) for label in variable.labels]
 
     def without_functions(self) -> Self:
-        """A copy that describes the problem but cannot evaluate it; unlike most functions it can be pickled."""
+        """Return a copy without its functions, which can be pickled but not evaluated."""
         raise NotImplementedError
 
     def _take_names(self) -> None:
-        """Check `name`, `title` and `source`; a problem without a name has its function's."""
+        """Check `name`, `title` and `source`; the default name is that of the function."""
         for argument in ("name", "title", "source"):
             object.__setattr__(self, argument, clean_name(getattr(self, argument), argument))
         if not self.name:
@@ -108,7 +109,7 @@ class ProblemDescription(HTMLRepr):
             object.__setattr__(self, "name", str(getattr(fun, "__name__", type(fun).__name__)))
 
     def __repr__(self) -> str:
-        """In a line: what was given, without functions and long lists."""
+        """Write the problem in one line, without functions and long lists."""
         fields = [repr(self.name), f"{self.dim} variable{'s' if self.dim != 1 else ''}"]
         for name in ("ineq", "eq", "optimum", "reference_point", "objectives"):
             value = getattr(self, name, None)
@@ -117,7 +118,7 @@ class ProblemDescription(HTMLRepr):
         return f"{type(self).__name__}({', '.join(fields)})"
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)  # type: ignore[type-var]
 
 
@@ -142,7 +143,7 @@ class Problem(ProblemDescription):
     """
 
     fun: Function
-    bounds: Bounds
+    bounds: Any  # Bounds once constructed; whatever `as_bounds` and `as_space` take before
     ineq: Function | None = None
     eq: Function | None = None
     name: str = ""
@@ -200,7 +201,7 @@ class Problem(ProblemDescription):
         for name in self.units or {}:
             if name not in (valid := self._nameable()):
                 raise InputError(f"units names {name!r}, which is not one of {', '.join(sorted(valid))}.")
-        if self.fun is not missing_function:  # what was saved when these names were taken is still to be read
+        if self.fun is not missing_function:  # runs saved before these names were reserved must load
             for argument in ("variables", "objectives", "derived"):
                 for name in set(RESERVED_COLUMNS).intersection(getattr(self, argument) or ()):
                     raise InputError(
@@ -268,7 +269,7 @@ class Problem(ProblemDescription):
 
 
 def _as_vector_function(function: Any, space: Space | None) -> Any:
-    """A user's function as one of a vector x."""
+    """Wrap a user's function as a function of a vector x."""
     if isinstance(function, VectorFunction):
         function = function.function
     if space is None or function in (None, missing_function, returned_by_fun):
@@ -284,8 +285,8 @@ class MinMaxProblem(ProblemDescription):
     """
 
     fun: Function
-    x_bounds: Bounds
-    y_bounds: Bounds
+    x_bounds: Any  # Bounds once constructed, as in Problem
+    y_bounds: Any
     name: str = ""
     title: str = ""
     source: str = ""
@@ -309,7 +310,7 @@ class MinMaxProblem(ProblemDescription):
 
 
 def _only_real(variables: Any, argument: str) -> Bounds:
-    """The box of variables that are nothing but real numbers in a list."""
+    """Return the box of variables that are only real numbers in a list."""
     space = as_space(variables, argument)
     if not space.plain:
         raise InputError(

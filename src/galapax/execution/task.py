@@ -51,7 +51,7 @@ MIN_DEFAULT_GENERATIONS = 1000
 class Task:
     """A validated request: every one of its solvers makes `runs` runs."""
 
-    problem: ProblemDescription  # as one of genes, see core/variables.py
+    problem: ProblemDescription  # as a function of genes, see core/space.py
     declared: ProblemDescription  # as the user wrote it: what a Result shows
     options: Options  # with defaults resolved
     objective: Traced | None  # None for a black box
