@@ -84,7 +84,7 @@ def run_archive(values, violation, size, constrained):
 
 
 def check_rule(m, size, constrained, remembered, seed, monkeypatch, runs=30, generations=60):
-    monkeypatch.setattr(archive, "MIN_DROPPED", remembered)
+    monkeypatch.setattr(archive, "MIN_STORED_DROPPED", remembered)
     values, violation = streams(m, runs, generations, constrained, seed)
     objectives, broken = (
         None if a is None else np.asarray(a) for a in run_archive(values, violation, size, constrained)

@@ -234,7 +234,7 @@ def trace(case):
 
 
 def penalty_of(state):
-    return SMALL.penalty * SMALL.growth ** float(state.made)
+    return SMALL.penalty * SMALL.growth ** float(state.n_cycles)
 
 
 def table_of(case, state, facts=None):
@@ -282,9 +282,9 @@ def test_rivals_change_in_cycles_alone_and_x_in_steps_alone(case):
     for generation, kind, before, after in trace(case):
         kinds.append((generation, kind))
         if kind == "step":
-            assert np.array_equal(before.rivals, after.rivals) and before.made == after.made
+            assert np.array_equal(before.rivals, after.rivals) and before.n_cycles == after.n_cycles
         else:
-            assert np.any(before.rivals != after.rivals) and after.made == before.made + 1
+            assert np.any(before.rivals != after.rivals) and after.n_cycles == before.n_cycles + 1
             old, new = ((s.candidates, s.x, s.facts, s.units, *s.parents) for s in (before, after))
             assert all(np.array_equal(a, b) for a, b in zip(old, new, strict=True))
     assert sum(kind == "cycle" for _, kind in kinds) == GENERATIONS // PERIOD

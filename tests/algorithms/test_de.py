@@ -295,19 +295,19 @@ def test_weight_and_crossover_rate_are_data_and_compile_nothing_new(caplog):
         return minimize(get("sphere", dim=3), algorithm=algorithm, generations=30, seed=1, polish=False).fun
 
     values = [run(0.5, 0.9)]
-    programs = kept.compiled_count()
+    programs = kept.count_compiled()
     with jax.log_compiles():
         values += [run(0.4, 0.9), run(0.5, 0.2), run(1.7, 1.0), run(0, 0)]
-    assert kept.compiled_count() == programs
+    assert kept.count_compiled() == programs
     assert "ompil" not in caplog.text
     assert len(set(values)) == 5  # and they do make a difference
 
 
 def test_population_and_mutation_shape_the_program():
     minimize(get("sphere", dim=3), algorithm=DE(population=20), generations=30, seed=1, polish=False)
-    programs = kept.compiled_count()
+    programs = kept.count_compiled()
     minimize(get("sphere", dim=3), algorithm=DE(population=21), generations=30, seed=1, polish=False)
-    assert kept.compiled_count() > programs
+    assert kept.count_compiled() > programs
 
 
 def test_a_sweep_over_the_weight_is_one_vmap():

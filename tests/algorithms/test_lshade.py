@@ -411,7 +411,7 @@ def test_a_rate_that_only_worked_at_zero_is_zero_for_good():
     algorithm = gx.LSHADE(population=4).bind(D, Shape(), Budget())
     with jax.enable_x64(True):
         state = algorithm.init(random.root_key(0), BOX)
-        state = state._replace(tried=jnp.asarray([[0.5, 0.6, 0.7, 0.8], [0.0, 0.0, 0.9, 0.9]]))
+        state = state._replace(parameters=jnp.asarray([[0.5, 0.6, 0.7, 0.8], [0.0, 0.0, 0.9, 0.9]]))
         worked = jnp.asarray([True, True, False, False])
         memory, turn = algorithm.learn(state, worked * 1.0, worked)
         assert memory[1, 0] == -1.0 and memory[0, 0] == pytest.approx((0.5**2 + 0.6**2) / 1.1) and int(turn) == 1
@@ -420,7 +420,7 @@ def test_a_rate_that_only_worked_at_zero_is_zero_for_good():
         run = ByHand(gx.LSHADE(population=8), Budget())
         run.state = run.state._replace(memory=jnp.stack([jnp.full(6, 0.5), jnp.full(6, -1.0)]))
         run.step()
-        assert np.all(np.asarray(run.state.tried)[1] == 0)
+        assert np.all(np.asarray(run.state.parameters)[1] == 0)
         assert np.all(np.sum(np.asarray(run.state.candidates != run.state.parents.x), axis=1) <= 1)
 
 
@@ -558,7 +558,7 @@ def test_each_generation_equals_the_reference():
                 (state.parents.x[:size], [x for _, x in known.population]),
                 (state.archive[: len(known.archive)], np.reshape(known.archive, (-1, D))),
                 (state.memory, known.memory),
-                (state.tried[:, :size], np.transpose(known.tried)),
+                (state.parameters[:, :size], np.transpose(known.tried)),
                 (state.candidates[:size], known.trials),
             ):
                 # the library's Cauchy numbers have nine digits, and differences of close values lose some

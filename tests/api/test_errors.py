@@ -199,7 +199,7 @@ BOUNDS = {
     "three axes": (np.zeros((2, 2, 2)), r"bounds must be one \(lower, upper\) pair.*shape \(2, 2, 2\)"),
     "ragged": ([(0, 1), (1,)], r"bounds must be numbers, one \(lower, upper\) pair per variable; got \[\(0, 1\)"),
     "reversed": ([(0, 1), (3, 2)], r"bounds of variable 1 are reversed: lower 3 > upper 2"),
-    "equal": ([(0, 1), (2, 2)], r"bounds of variable 1 are equal \(2\)"),
+    "equal": ([(1, 1), (2, 2)], r"bounds of variable 0 are equal \(1\)"),
     "infinite": ([(0, np.inf)], r"bounds of variable 0 are \(0.0, inf\).*must be finite"),
     "minus infinite": ([(-np.inf, 0)], r"bounds of variable 0 are \(-inf, 0.0\).*must be finite"),
     "NaN": ([(0, 1), (np.nan, 1)], "bounds of variable 1 need a finite lower and upper limit; None or NaN"),

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax import algorithms
 from galapax.__main__ import main
-from galapax.api.minimax import usual
+from galapax.api.minimax import default_coevolution
 from galapax.cli import app as cli
 from galapax.cli import output
 from galapax.cli.app import app
@@ -292,7 +292,7 @@ def test_a_setting_belongs_to_the_default_algorithm_of_the_problem(problem, sett
 
 def test_a_setting_of_a_min_max_problem_belongs_to_its_coevolution(asked):
     assert "noted" in call("solve", "minmax_saddle", "--set", "weight=0.6")[1]
-    assert asked["algorithm"] == dataclasses.replace(usual(gx.problems.get("minmax_saddle")), weight=0.6)
+    assert asked["algorithm"] == dataclasses.replace(default_coevolution(gx.problems.get("minmax_saddle")), weight=0.6)
 
 
 @pytest.mark.parametrize("text", ["game=3", "arena=1", "several_objectives=true", "population", "=3", "", "weight"])
@@ -663,4 +663,4 @@ def test_a_run_says_how_to_repeat_it_and_exports_its_answer(tmp_path):
     assert again["runs"] == told["runs"]
     call("view", str(folder), "--export", "csv")
     answer = (folder / "answer.csv").read_text().splitlines()
-    assert answer[0] == "name,value,unit" and answer[-1].split(",")[1] == str(told["named"]["x5"])
+    assert answer[0] == "name,value,unit" and answer[-1].split(",")[1] == str(told["params"]["x5"])

@@ -10,7 +10,7 @@ import pytest
 from support.cases import params
 
 import galapax as gx
-from galapax.core.variables import as_space
+from galapax.core.space import as_space
 from galapax.operators.discrete import move_one_code, round_codes, snap_to_grid
 
 VARIABLES = {
@@ -96,7 +96,7 @@ def test_a_problem_is_a_function_of_a_vector_too():
     between = np.array([1.0, 3.4, 0.6, 0.6, 0.2, 1.0])  # rounded, as a landscape asks for
     assert float(problem.fun(jnp.asarray(between))) == pytest.approx(1.5)
     assert float(problem.fun(BEST | {"metal": 1})) == pytest.approx(1.5)  # or of the mapping itself
-    assert problem.named(SPACE.parse_points(BEST)[0]) == BEST
+    assert problem.params(SPACE.parse_points(BEST)[0]) == BEST
 
 
 @pytest.mark.parametrize("algorithm", params([None, "de", "cmaes", "lshade", "random"], quick={"cmaes"}))
@@ -120,7 +120,7 @@ def test_black_boxes_get_labels_and_find_the_optimum():
     result = gx.minimize(
         cost_in_python, VARIABLES, "de", generations=60, population=30, blackbox=True, workers=gx.Workers(memoize=True)
     )
-    assert result.named == BEST | {k: result.named[k] for k in ("load", "angle")}
+    assert result.params == BEST | {k: result.params[k] for k in ("load", "angle")}
     assert result.fun == pytest.approx(1.5, abs=1e-3)
     assert "metal=zinc" in repr(result) and "coated=no" in repr(result)
 
@@ -176,15 +176,15 @@ def test_saved_runs_show_labels_and_load_again(tmp_path):
     )
     result.save(tmp_path / "run")
     told = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert told["named"]["metal"] in ("steel", "zinc", "brass") and isinstance(told["named"]["count"], int)
+    assert told["params"]["metal"] in ("steel", "zinc", "brass") and isinstance(told["params"]["count"], int)
     table = (tmp_path / "run" / "population.csv").read_text().splitlines()
     assert table[0].startswith("load,count,metal,plate") and table[1].split(",")[2] in ("steel", "zinc", "brass")
     again = gx.load(tmp_path / "run")
-    assert again.named == result.named and again.problem.space == result.problem.space
+    assert again.params == result.params and again.problem.space == result.problem.space
     np.testing.assert_array_equal(again.population, result.population)
     np.testing.assert_array_equal(again.runs.x, result.runs.x)
     assert "steel" in (tmp_path / "run" / "report.html").read_text()
-    assert result.named["metal"] in result._repr_html_()
+    assert result.params["metal"] in result._repr_html_()
 
 
 @pytest.mark.slow
@@ -266,12 +266,11 @@ def test_bad_variables_are_refused(variables, message):
     [
         (lambda: gx.real(0, 1, log=True), "needs limits above 0, got 0 and 1"),
         (lambda: gx.real(2, 1), "reversed: lower 2 > upper 1; swap them"),
-        (lambda: gx.integer(1, 1), "equal"),
         (lambda: gx.integer(0.5, 3), "whole numbers as limits, got 0.5 and 3"),
         (lambda: gx.integer(0, 2**60), "up to 2\\*\\*53"),
-        (lambda: gx.choice("steel"), "at least two labels, got 1"),
+        (lambda: gx.choice(), "at least one label, got none"),
         (lambda: gx.choice("a", "b", "a"), "'a' twice"),
-        (lambda: gx.choice("a", None), "text or finite numbers as labels, got None"),
+        (lambda: gx.choice("a", 1j), "True, False, None and tuples of them as labels, got 1j"),
         (lambda: gx.minimax(lambda x, y: x[0] * y[0], [gx.integer(0, 3)], [(0, 1)], polish=False), "takes no integers"),
         (
             lambda: gx.minimize(
@@ -394,7 +393,7 @@ def test_a_place_is_a_number_that_traced_functions_use_as_they_like():
         return jnp.array([5.0, 0.0])[v["metal"]] + v["metal"].astype(float) + v["load"] + (v["metal"] == 1)
 
     res = gx.minimize(fun, box, generations=30, polish=False)
-    assert res.named["metal"] == "zinc" and res.fun == pytest.approx(2.1, abs=0.1)
+    assert res.params["metal"] == "zinc" and res.fun == pytest.approx(2.1, abs=0.1)
 
 
 def test_a_black_box_with_few_points_is_called_once_with_each():

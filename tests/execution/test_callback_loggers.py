@@ -48,7 +48,7 @@ def test_params_are_named_values_as_functions_get_them():
     seen, result = collect(
         lambda p: (p.fun, p.params), fun=lambda p: strength(**p), bounds=space, generations=20, maximize=True
     )
-    assert seen[-1][1] == result.named
+    assert seen[-1][1] == result.params
     for fun, params in seen:
         grade = ["soft", "hard"].index(params["grade"])
         assert fun == pytest.approx(strength(params["width"], grade, params["n"]))
@@ -138,7 +138,7 @@ def test_mlflow_stores_metrics_and_labels(tmp_path):
     history = client.get_metric_history(run.info.run_id, "search/fun")
     assert [m.step for m in history] == [10, 20, 30] and history[-1].value == pytest.approx(result.fun)
     stored = client.get_run(run.info.run_id).data
-    assert stored.metrics["search/x/a"] == pytest.approx(result.named["a"])
+    assert stored.metrics["search/x/a"] == pytest.approx(result.params["a"])
     assert stored.tags["search/x/kind"] == "p"
 
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from galapax.cli.app import app
 from galapax.core.algorithm import insert_immigrants
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
-from galapax.core.island_model import TOPOLOGIES, Islands
+from galapax.core.island_model import Islands, Topology
 from galapax.core.stop import Stop
 from galapax.numerics import processes, random
 from galapax.operators import migration
@@ -42,7 +43,7 @@ def archipelago(count=4, every=5, migrants=2, topology="ring", **options):
 # --- routes ---
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", get_args(Topology))
 @pytest.mark.parametrize(("count", "migrants"), [(2, 1), (6, 4), (7, 3), (12, 5)])
 def test_migrants_come_from_other_islands_and_none_comes_twice(topology, count, migrants):
     islands = Islands(count, 1, migrants, topology)

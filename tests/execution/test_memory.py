@@ -102,7 +102,7 @@ def free(monkeypatch):
 
     def so_much(share):
         if not needs:
-            needs.append(max(program.needs for program in compile_cache.PROGRAMS._kept.values()))
+            needs.append(max(program.working_bytes for program in compile_cache.PROGRAMS._programs.values()))
         monkeypatch.setattr(devices, "free_memory", lambda: int(share * needs[0]))
 
     compile_cache.clear()

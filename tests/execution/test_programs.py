@@ -278,7 +278,7 @@ def test_the_cache_of_programs_is_limited_in_bytes_and_the_least_recently_used_g
     cache = CompileCache(limit=int(2.5 * one))
     for factor in (2, 3, 2, 4):  # 4 drives out 3, as 2 was used again
         assert np.array_equal(cache.call(scaled, (factor,), np.ones(3)), [factor] * 3)
-    assert cache.statistics().kept == 2 and cache.statistics().compiled == 3
+    assert cache.statistics().programs == 2 and cache.statistics().compiled == 3
     assert cache.statistics().size <= cache.limit
     cache.call(scaled, (2,), np.ones(3))
     assert cache.statistics().compiled == 3
@@ -292,7 +292,7 @@ def test_a_program_larger_than_the_limit_stays_while_it_is_the_last():
         cache.call(scaled, (2,), np.ones(3))
     assert cache.statistics().compiled == 1
     cache.call(scaled, (3,), np.ones(3))
-    assert cache.statistics().kept == 1
+    assert cache.statistics().programs == 1
 
 
 def test_the_environment_sets_the_limit(monkeypatch):
@@ -342,7 +342,7 @@ def test_two_threads_compile_a_program_once():
     cache, answers, clocks = CompileCache(limit=2**30), [], [CompileTimer(), CompileTimer()]
 
     def work(clock):
-        answers.append(cache.call(slow, (), np.ones(3), clock=clock))
+        answers.append(cache.call(slow, (), np.ones(3), timer=clock))
 
     threads = [threading.Thread(target=work, args=(clock,)) for clock in clocks]
     for thread in threads:
@@ -378,16 +378,16 @@ def test_other_threads_make_programs_step_by_step_while_they_are_of_use(monkeypa
         assert begun.wait(60)
         raise ZeroDivisionError  # the step that has begun is done, and no other
     may.set()
-    for helper in list(own._helpers):
+    for helper in list(own._threads):
         helper.join()
-    assert made == [("first", 0, "galapax ahead")]
+    assert made == [("first", 0, "galapax precompile")]
     own.precompile(partial(steps, "third", 2))
-    for helper in list(own._helpers):
+    for helper in list(own._threads):
         helper.join()
     assert [step[:2] for step in made[1:]] == [("third", 0), ("third", 1)]
     monkeypatch.setattr(devices, "count_cores", lambda: 1)  # nothing can be made meanwhile
     own.precompile(partial(steps, "fourth", 1))
-    assert not own._helpers and len(made) == 3
+    assert not own._threads and len(made) == 3
 
 
 def test_a_call_whose_programs_are_there_starts_no_other_thread(monkeypatch):
@@ -402,18 +402,18 @@ def test_a_call_whose_programs_are_there_starts_no_other_thread(monkeypatch):
     def double(x):
         return 2 * x
 
-    for expected in ([], ["galapax ahead"], ["galapax ahead"]):
+    for expected in ([], ["galapax precompile"], ["galapax precompile"]):
         with own.precompiling():
-            own.precompile(steps, with_another=True)
+            own.precompile(steps, when_compiling=True)
             assert made == expected[:1]
             own.call(double, (), 1.0)
-            for helper in list(own._helpers):
+            for helper in list(own._threads):
                 helper.join()
-        assert made == ["galapax ahead"]  # when `double` was compiled, in the first round
+        assert made == ["galapax precompile"]  # when `double` was compiled, in the first round
     with own.precompiling():
-        own.precompile(steps, with_another=True)
+        own.precompile(steps, when_compiling=True)
     own.call(lambda x: x + 3, (), 1.0)  # what was to be made ahead is of no use any more
-    assert len(made) == 1 and not own._helpers
+    assert len(made) == 1 and not own._threads
 
 
 def test_a_thread_that_does_not_wait_leaves_programs_to_others(monkeypatch):
@@ -442,17 +442,17 @@ def test_a_function_that_cannot_be_compiled_raises_each_time():
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             cache.call(broken, (), np.ones(3))
-    assert cache.statistics().kept == 0
+    assert cache.statistics().programs == 0
 
 
 def test_a_run_counts_the_seconds_of_its_own_programs():
     fun = lambda x: jnp.sum((x - 0.3) ** 4) + jnp.max(x)  # noqa: E731
-    before = compile_cache.compiled_count()
+    before = compile_cache.count_compiled()
     assert gx.minimize(fun, BOX, **SHORT).timings["compile"] > 0
-    made = compile_cache.compiled_count()
+    made = compile_cache.count_compiled()
     assert made > before
     assert gx.minimize(fun, BOX, **SHORT).timings["compile"] == 0
-    assert compile_cache.compiled_count() == made
+    assert compile_cache.count_compiled() == made
 
 
 # --- the device -------------------------------------------------------------------------------------------------------

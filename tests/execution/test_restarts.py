@@ -13,8 +13,8 @@ from galapax.core.restarts import (
     BIPOP,
     IPOP,
     MIN_AGREEING_SEARCHES,
+    IndependentRestarts,
     NextSearch,
-    Plain,
     SearchSummary,
     count_agreeing_searches,
 )
@@ -56,7 +56,7 @@ def test_bipop_gives_the_turn_to_the_regime_that_spent_less():
 def test_the_portfolio_gives_differential_evolution_its_part_once():
     own, draw = gx.CMAES(), lambda: 0.5
     here, there = past(best=1.0, x=0.1, spent=3000), past("large", best=2.0, x=0.9, spent=3000)
-    assert Portfolio().next(own, [here, here], 20_000.0, draw).kind == "again"  # all agree
+    assert Portfolio().next(own, [here, here], 20_000.0, draw).kind == "repeat"  # all agree
     assert Portfolio().next(own, [here, there], 90_000.0, draw).kind in ("large", "small")
     leg = Portfolio().next(own, [here, there], 14_000.0, draw)
     assert isinstance(leg.algorithm, gx.LSHADE) and leg.evaluations == 5000
@@ -204,7 +204,7 @@ def test_what_cannot_be_done_is_refused(options, sentence):
 
 def test_plain_takes_the_same_again():
     own = gx.DE()
-    assert Plain().next(own, [past()], 10.0, lambda: 0.5).algorithm is own
+    assert IndependentRestarts().next(own, [past()], 10.0, lambda: 0.5).algorithm is own
 
 
 # --- programs of searches to come -------------------------------------------------------------------------------------
@@ -212,9 +212,9 @@ def test_plain_takes_the_same_again():
 
 def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
     own, large = gx.CMAES(), NextSearch(gx.CMAES().with_doubled_population(10, 1), "large")
-    here, there = past(best=1.0, x=0.1, spent=3000), past("again", best=2.0, x=0.9, spent=3000)
+    here, there = past(best=1.0, x=0.1, spent=3000), past("repeat", best=2.0, x=0.9, spent=3000)
     assert Portfolio().predict_next(own, [], NextSearch(own, "first"), 50_000.0) == []
-    assert Portfolio().predict_next(own, [here, here], NextSearch(own, "again"), 50_000.0) == []
+    assert Portfolio().predict_next(own, [here, here], NextSearch(own, "repeat"), 50_000.0) == []
     evolution, larger = Portfolio().predict_next(own, [here, there], large, 44_000.0)
     assert evolution == Portfolio(wait=0.1).next(own, [here, there], 44_000.0, lambda: 0.5)  # that very search
     assert evolution.kind == "evolution" and (larger.kind, larger.algorithm.samples) == ("large", 40)
@@ -223,7 +223,7 @@ def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
     assert BIPOP().predict_next(own, [here], large, 3999.0) == []  # a hundred generations of 40 cannot be had
     (same,) = BIPOP().predict_next(own, [here], NextSearch(own, "small"), 40_000.0)
     assert same.algorithm.samples == 20
-    assert Plain().predict_next(own, [here, there], large, 44_000.0) == []
+    assert IndependentRestarts().predict_next(own, [here, there], large, 44_000.0) == []
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     """Made from shapes alone: nobody compiles them again."""
     compile_cache.clear()  # of another engine the same test has made some
     made, expected, every = [], [], []
-    compiled = compile_cache._compiled
+    compiled = compile_cache._compile_program
 
     def noted(function, fixed, arguments, *rest):
         kind = getattr(arguments[0], "algorithm", None)
@@ -254,7 +254,7 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     def waves(x):
         return library.sum(x * x - 9.7 * library.cos(6.1 * x))
 
-    monkeypatch.setattr(compile_cache, "_compiled", noted)
+    monkeypatch.setattr(compile_cache, "_compile_program", noted)
     monkeypatch.setattr(compile_cache.PROGRAMS, "precompile", at_once)
     monkeypatch.setattr(restart_schedule, "MIN_COMPILE_SECONDS", -1.0)
     most = 30_000 if library is jnp else 12_000

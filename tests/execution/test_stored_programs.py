@@ -29,10 +29,10 @@ kept = program_files.load
 program_files.load = lambda *given: kept(*given) or lowered.append(given[0])
 for problem in (PROBLEMS,):
     compile_cache.clear()
-    before, missed = compile_cache.compiled_count(), len(lowered)
+    before, missed = compile_cache.count_compiled(), len(lowered)
     res = gx.minimize(*problem, **CALL)
     answer = np.asarray(res.fun).tobytes().hex(), res.x.tobytes().hex(), res.nfev
-    print(compile_cache.compiled_count() - before, len(lowered) - missed, *answer)
+    print(compile_cache.count_compiled() - before, len(lowered) - missed, *answer)
 """
 
 
@@ -120,7 +120,7 @@ for path, call in paths.items():
     compile_cache.clear()
     loads.clear(), missed.clear()
     call()
-    print(path, len(loads), loads.total(), len(missed), compile_cache.statistics().kept, sep="|")
+    print(path, len(loads), loads.total(), len(missed), compile_cache.statistics().programs, sep="|")
 """
 
 

@@ -37,9 +37,9 @@ def ensemble(threads, dtype=None, **options):
 def test_any_number_of_threads_gives_the_same_result_to_the_bit(narrow):
     """Six slices, in which runs end at generations of their own."""
     target = float(np.median(ensemble(1).runs.fun)) + 1e-3
-    before = compile_cache.compiled_count()
+    before = compile_cache.count_compiled()
     one, *others = [ensemble(count, target=target) for count in (1, 2, 3, 16)]
-    assert compile_cache.compiled_count() - before <= 3  # begin, chunk, finish
+    assert compile_cache.count_compiled() - before <= 3  # begin, chunk, finish
     assert len(set(one.runs.nfev)) > 1
     for other in others:
         for name in ("x", "fun", "nfev", "nit"):

@@ -81,10 +81,10 @@ def test_failed_points_are_the_worst():
 def test_it_is_for_black_boxes_with_few_evaluations_alone():
     few = Portfolio(few=100.0)
     for policy, simplex in (
-        (few.one_by_one(5, 500), True),
-        (few.one_by_one(5, 501), False),
+        (few.with_serial_evaluation(5, 500), True),
+        (few.with_serial_evaluation(5, 501), False),
         (few, False),
-        (Portfolio().one_by_one(5, 100), False),
+        (Portfolio().with_serial_evaluation(5, 100), False),
     ):
         leg = policy.next(gx.CMAES(), [], 400.0, lambda: 0.5)
         assert isinstance(leg.algorithm, NelderMead) == simplex

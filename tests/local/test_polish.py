@@ -306,7 +306,7 @@ def test_formulas_of_smooth_operations_are_differentiable_indeed():
 def test_its_program_is_made_while_the_generations_are(monkeypatch):
     """By another thread, once: the polish finds it there."""
     made, finished = [], threading.Event()
-    compiled = compile_cache._compiled
+    compiled = compile_cache._compile_program
 
     def noted(function, *rest):
         made.append((function.__name__, threading.current_thread().name))
@@ -317,11 +317,11 @@ def test_its_program_is_made_while_the_generations_are(monkeypatch):
                 finished.set()
 
     monkeypatch.delenv("GALAPAX_PRECOMPILE")
-    monkeypatch.setattr(compile_cache, "_compiled", noted)
+    monkeypatch.setattr(compile_cache, "_compile_program", noted)
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
     result = gx.minimize(lambda x: jnp.sum((x - 0.7531) ** 4), BOX, "de", generations=5, tolerance=0)
     assert "1 of 1 runs refined" in result.polish and finished.is_set()
-    assert [thread for name, thread in made if name == "refine"] == ["galapax ahead"]
+    assert [thread for name, thread in made if name == "refine"] == ["galapax precompile"]
     made.clear()
     gx.minimize(lambda x: jnp.sum(jnp.cosh(x)), BOX, "de", generations=5, target=1e-30)  # may never need it
-    assert "galapax ahead" not in [thread for _, thread in made]
+    assert "galapax precompile" not in [thread for _, thread in made]

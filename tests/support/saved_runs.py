@@ -8,8 +8,8 @@ import numpy as np
 
 import galapax as gx
 from galapax.core.evaluation import Population
+from galapax.core.space import as_space
 from galapax.core.stop import Stop
-from galapax.core.variables import as_space
 from galapax.results.front import Front
 from galapax.storage import manifest
 from galapax.storage.result_format import result_to_json

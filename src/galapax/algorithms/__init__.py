@@ -31,7 +31,7 @@ from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.hints import ALGORITHM_NAMES, MISSING_ALGORITHMS, find_answers, spell_plainly
-from galapax.core.restarts import BIPOP, IPOP, Plain, Restarts
+from galapax.core.restarts import BIPOP, IPOP, IndependentRestarts, Restarts
 
 ALGORITHMS: dict[str, Any] = {
     "cde": CoevolutionaryDE,
@@ -58,7 +58,9 @@ ALGORITHMS: dict[str, Any] = {
 
 MAX_SMS_EMOA_POPULATION = 500  # individuals, up to which SMS-EMOA is the default for three objectives
 
-RESTARTS: dict[str, Restarts] = {policy.name: policy for policy in (Plain(), IPOP(), BIPOP(), Portfolio())}
+RESTARTS: dict[str, Restarts] = {
+    policy.name: policy for policy in (IndependentRestarts(), IPOP(), BIPOP(), Portfolio())
+}
 
 
 def get(name: str, **settings: Any) -> Algorithm:

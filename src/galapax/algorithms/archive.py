@@ -1,19 +1,19 @@
-"""A memory for algorithms with several objectives: the non-dominated points seen so far, beside the population.
+"""Bounded archive of non-dominated points, for any algorithm with several objectives.
 
-An algorithm keeps as many points as its population has room for, and loses others that nobody dominates. Wrapped in
-`Archived` it runs just the same, and every point it evaluates is offered to an archive of limited size. Where there are
-too many, those in the most crowded places go first, by the crowding distance of NSGA-II.
+A population has limited room, so an algorithm loses non-dominated points. `Archived` wraps an algorithm without
+changing its search, and offers every evaluated point to an archive. When the archive is full, the most crowded points
+are dropped, by the crowding distance of NSGA-II.
 
 No point of the archive is dominated by a feasible point that the run has evaluated, in the run's precision. A bounded
-archive alone does not have that property: it drops a non-dominated point, and later a point that the dropped one
-dominates comes in (Lopez-Ibanez, Knowles & Laumanns (2011), EMO, LNCS 6576:58-72, doi:10.1007/978-3-642-19893-9_5). So
-the objectives of dropped points are remembered, too. A new point enters
+archive alone does not have that property: it drops a non-dominated point, and later accepts a point that the dropped
+one dominates (Lopez-Ibanez, Knowles & Laumanns (2011), EMO, LNCS 6576:58-72, doi:10.1007/978-3-642-19893-9_5). So
+the objectives of dropped points are stored, too. A new point enters
 
 - if it dominates a point of the archive: whatever dominated it would dominate that one, too; or
 - if no point of the archive dominates it, and none that was dropped is as good in every objective.
 
-What is remembered is limited as well: of too many dropped points those that lie closest are replaced by their least
-values in each objective. That may refuse a point that nobody dominates, but never lets in one that somebody does.
+The number of stored points is limited as well: the closest ones are merged into their least values in each objective.
+That may refuse a non-dominated point, but never accepts a dominated one.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from galapax.operators.ranking import (
 )
 from galapax.operators.selection import concatenate_optional, take
 
-MIN_DROPPED = 256  # dropped points that are remembered, at least
+MIN_STORED_DROPPED = 256  # room for dropped points, at least
 
 
 class ArchivedState(NamedTuple):
     candidates: Array
     parents: Population
-    front: Population  # (size, ...) the archive; unused places hold unevaluated or dominated points
-    dropped: Array  # (k, m) objectives; each non-dominated point that was dropped is no better than one; +inf: unused
+    front: Population  # (size, ...) the archive; unused rows hold unevaluated or dominated points
+    dropped: Array  # (k, m) objectives, each dropped point is weakly dominated by one of them; +inf: unused
     inner: Any  # the wrapped algorithm's state without its candidates and parents, which are those above
 
 
@@ -94,7 +94,7 @@ class Archived(Algorithm[ArchivedState]):
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> ArchivedState:
         inner = self.inner.init(key, bounds, shape)
         first = jnp.broadcast_to(bounds.lower, (self.size, bounds.dim))
-        dropped = jnp.full((max(MIN_DROPPED, self.size), shape.objectives), jnp.inf, bounds.lower.dtype)
+        dropped = jnp.full((max(MIN_STORED_DROPPED, self.size), shape.objectives), jnp.inf, bounds.lower.dtype)
         return _wrap_state(inner, empty_population(first, shape), dropped)
 
     def with_initial_points(self, state: ArchivedState, points: Array) -> ArchivedState:
@@ -116,9 +116,9 @@ class Archived(Algorithm[ArchivedState]):
         rows = select_best_rows(rank, crowding, self.size)
         front = materialise(take(rows, union))
         leaving = jnp.flatnonzero(jnp.ones(rank.shape, bool).at[rows].set(False), size=self.population)
-        was_needed = (is_feasible(union.objectives, violation) & (rank == 0))[leaving]
-        fresh = jnp.where(was_needed[:, None], union.objectives[leaving], jnp.inf)
-        dropped = materialise(remember_dropped(state.dropped, fresh, front))
+        is_non_dominated = (is_feasible(union.objectives, violation) & (rank == 0))[leaving]
+        newly_dropped = jnp.where(is_non_dominated[:, None], union.objectives[leaving], jnp.inf)
+        dropped = materialise(store_dropped(state.dropped, newly_dropped, front))
         return _wrap_state(self.inner.step(key, _unwrap_state(state), evaluation), front, dropped)
 
     def cycle(self, key: Array, state: ArchivedState, shape: Shape) -> ArchivedState:
@@ -132,9 +132,9 @@ class Archived(Algorithm[ArchivedState]):
 
 
 def admit(new: Population, front: Population, dropped: Array) -> Population:
-    """Return the new points with those marked as failed that may not enter the archive, see the module's docstring."""
+    """Mark the new points that may not enter the archive as failed; the module's docstring has the rule."""
     members = jnp.where(is_feasible(front.objectives, front.violation)[:, None], front.objectives, jnp.inf)
-    refused = _is_matched(new.objectives, dropped) & ~_dominates_any(new.objectives, members)
+    refused = _is_weakly_dominated(new.objectives, dropped) & ~_dominates_any(new.objectives, members)
     if new.violation is None:
         return new._replace(objectives=jnp.where(refused[:, None], jnp.inf, new.objectives))
     refused &= new.violation <= 0
@@ -144,26 +144,25 @@ def admit(new: Population, front: Population, dropped: Array) -> Population:
     )
 
 
-def remember_dropped(dropped: Array, fresh: Array, front: Population) -> Array:
-    """Return what is to be remembered, (k, m) again, after the points `fresh` (n, m) were dropped from the archive;
-    rows of +inf are none.
+def store_dropped(dropped: Array, newly_dropped: Array, front: Population) -> Array:
+    """Add points (n, m) to the stored dropped ones (k, m); rows of +inf are unused.
 
-    What a point of the archive dominates need not be remembered: whatever it would refuse, the archive does.
+    A point that the archive dominates is not stored: the archive refuses whatever it would refuse.
     """
     count = dropped.shape[0]
     members = jnp.where(is_feasible(front.objectives, front.violation)[:, None], front.objectives, jnp.inf)
-    points = jnp.concatenate([dropped, fresh])
-    needed = first_front(jnp.concatenate([points, members]))[: points.shape[0]]
-    points = jnp.where(needed[:, None], points, jnp.inf)
-    rank = jnp.where(needed, 0, 1)
+    points = jnp.concatenate([dropped, newly_dropped])
+    is_needed = first_front(jnp.concatenate([points, members]))[: points.shape[0]]
+    points = jnp.where(is_needed[:, None], points, jnp.inf)
+    rank = jnp.where(is_needed, 0, 1)
     rows = select_best_rows(rank, crowding_distance(points, rank), count)
     chosen = points[rows]
-    rest = jnp.where(needed.at[rows].set(False)[:, None], points, jnp.inf)
-    return chosen.at[_nearest(rest, chosen)].min(rest)
+    surplus = jnp.where(is_needed.at[rows].set(False)[:, None], points, jnp.inf)
+    return chosen.at[_find_nearest(surplus, chosen)].min(surplus)
 
 
-def _is_matched(points: Array, others: Array) -> Array:
-    """Whether one of the others is as good as a point (n, m) in every objective, (n,) bool."""
+def _is_weakly_dominated(points: Array, others: Array) -> Array:
+    """Whether one of the others is no worse than a point (n, m) in every objective, (n,) bool."""
 
     def is_as_good(row: Columns, other: Columns) -> Columns:
         return (_all([b <= a for a, b in zip(row, other, strict=True)]).astype(jnp.int32),)
@@ -180,18 +179,18 @@ def _dominates_any(points: Array, others: Array) -> Array:
         better = _all([a <= b for a, b in pairs]) & ~_all([a == b for a, b in pairs]) & (other[0] < jnp.inf)
         return (better.astype(jnp.int32),)
 
-    (found,) = reduce_over_others(is_better, (MAX,), split_columns(points), split_columns(others))
-    return found > 0
+    (dominates,) = reduce_over_others(is_better, (MAX,), split_columns(points), split_columns(others))
+    return dominates > 0
 
 
-def _nearest(points: Array, others: Array) -> Array:
-    """The row of the others that is closest to each point (n, m), in units of their range in each objective, (n,)."""
-    known = jnp.isfinite(others)
-    low = jnp.min(jnp.where(known, others, jnp.inf), axis=0)
-    span = jnp.max(jnp.where(known, others, -jnp.inf), axis=0) - low
+def _find_nearest(points: Array, others: Array) -> Array:
+    """Find the row of the others closest to each point (n, m), scaled by their range in each objective, (n,)."""
+    is_used = jnp.isfinite(others)
+    low = jnp.min(jnp.where(is_used, others, jnp.inf), axis=0)
+    span = jnp.max(jnp.where(is_used, others, -jnp.inf), axis=0) - low
     scale = jnp.where(jnp.isfinite(span) & (span > 0), span, 1)
     rows, numbers = split_columns(points / scale), jnp.arange(others.shape[0], dtype=jnp.int32)
-    columns = (*split_columns(jnp.where(known, others / scale, jnp.inf)), numbers)
+    columns = (*split_columns(jnp.where(is_used, others / scale, jnp.inf)), numbers)
 
     def distance(row: Columns, other: Columns) -> Array:
         squares = [(a - b) ** 2 for a, b in zip(row, other, strict=True)]
@@ -207,20 +206,20 @@ def _nearest(points: Array, others: Array) -> Array:
     return nearest
 
 
-def _all(parts: list[Array]) -> Array:
-    return functools.reduce(jnp.logical_and, parts)
+def _all(conditions: list[Array]) -> Array:
+    return functools.reduce(jnp.logical_and, conditions)
 
 
 def _wrap_state(inner: Any, front: Population, dropped: Array) -> ArchivedState:
-    rest = inner._replace(candidates=None, parents=None)
-    return ArchivedState(inner.candidates, inner.parents, front, dropped, rest)
+    remainder = inner._replace(candidates=None, parents=None)
+    return ArchivedState(inner.candidates, inner.parents, front, dropped, remainder)
 
 
 def _unwrap_state(state: ArchivedState) -> Any:
-    """The wrapped algorithm's own state."""
+    """Rebuild the state of the wrapped algorithm."""
     return state.inner._replace(candidates=state.candidates, parents=state.parents)
 
 
 def unwrap(algorithm: Algorithm) -> Algorithm:
-    """The algorithm itself, without an archive."""
+    """Return the algorithm without its archive."""
     return algorithm.inner if isinstance(algorithm, Archived) else algorithm

@@ -45,11 +45,11 @@ MAX_CDE_PENALTY = 1e9  # beyond it rounding hides the objective
 class CDEState(NamedTuple):
     candidates: Array  # (n, d) trials of x, waiting for their evaluation
     x: Array  # (n, d)
-    known: Array  # (n, 1 + k) of each x the score and the facts: objective and constraints in their units
+    scored: Array  # (n, 1 + k) score of each x, then objective and constraints in their units
     parents: Population  # (n, ...) the best that each slot has tried
     rivals: Array  # (e, n) y, a column each, so that a GPU reads neighbours when it compares all of them with an x
     units: Array  # (k,) spread of the facts over the first population
-    made: Array  # cycles made so far
+    n_cycles: Array  # cycles completed
     penalty: Array  # r of this cycle
     switch: Array  # 1 / (2 r), since a division for every pair of x and y would take most of the time of many runs
     bounds: Bounds
@@ -57,12 +57,12 @@ class CDEState(NamedTuple):
     @property
     def scores(self) -> Array:
         """The worst value of each x, (n,)."""
-        return self.known[..., 0]
+        return self.scored[..., 0]
 
     @property
     def facts(self) -> Array:
         """Objective and constraints of each x, (n, k)."""
-        return self.known[..., 1:]
+        return self.scored[..., 1:]
 
 
 @jax.tree_util.register_dataclass
@@ -111,16 +111,16 @@ class CoevolutionaryDE(Algorithm[CDEState]):
         n, dtype = self.population, bounds.lower.dtype
         x = sample_uniform(key_x, bounds, n)
         width = 1 + shape.ineq + shape.eq
-        made = jnp.zeros((), dtype)
-        penalty, switch = self.penalties(made)
+        n_cycles = jnp.zeros((), dtype)
+        penalty, switch = self.penalties(n_cycles)
         return CDEState(
             candidates=x,
             x=x,
-            known=jnp.full((n, 1 + width), jnp.inf, dtype),
+            scored=jnp.full((n, 1 + width), jnp.inf, dtype),
             parents=empty_population(x, shape),
             rivals=sample_uniform(key_y, self.box(shape, dtype), n).T,
             units=jnp.ones(width, dtype),
-            made=made,
+            n_cycles=n_cycles,
             penalty=penalty,
             switch=switch,
             bounds=bounds,
@@ -149,12 +149,12 @@ class CoevolutionaryDE(Algorithm[CDEState]):
         scores = self.worst(facts, state, _shape(evaluation))
         better = (scores <= state.scores)[:, None]
         x = jnp.where(better, state.candidates, state.x)
-        known = jnp.where(better, jnp.concatenate([scores[:, None], facts], axis=1), state.known)
-        judged = Population(x, known[:, :1], None)
+        scored = jnp.where(better, jnp.concatenate([scores[:, None], facts], axis=1), state.scored)
+        judged = Population(x, scored[:, :1], None)
         bred = breed_trials(key, judged, state.bounds, self.mutation, self.weight, self.crossover_rate)
         trials = as_population(state.candidates, evaluation)
         kept = tree_where(no_worse(trials, state.parents), trials, state.parents)
-        return state._replace(candidates=bred, x=x, known=known, parents=kept)
+        return state._replace(candidates=bred, x=x, scored=scored, parents=kept)
 
     def cost_hint(self, dim: int) -> int:
         return self.population * (self.population + dim)
@@ -174,11 +174,11 @@ class CoevolutionaryDE(Algorithm[CDEState]):
         rows = jnp.concatenate([rivals, worth(rivals)[:, None]], axis=1)
         if rivals.shape[1]:
             rows = lax.fori_loop(0, self.y_generations, evolve, rows)
-        made = state.made + 1
-        penalty, switch = self.penalties(made)
-        state = state._replace(rivals=rows[:, :-1].T, made=made, penalty=penalty, switch=switch)
+        n_cycles = state.n_cycles + 1
+        penalty, switch = self.penalties(n_cycles)
+        state = state._replace(rivals=rows[:, :-1].T, n_cycles=n_cycles, penalty=penalty, switch=switch)
         scores = self.worst(state.facts, state, shape)
-        return state._replace(known=jnp.concatenate([scores[:, None], state.facts], axis=1))
+        return state._replace(scored=jnp.concatenate([scores[:, None], state.facts], axis=1))
 
     def worst(self, facts: Array, state: CDEState, shape: Shape) -> Array:
         """The largest value that the rivals find for each x, (n,); +inf where there is none."""

@@ -62,7 +62,7 @@ class SearchProgress(NamedTuple):
 
 class EpsilonDEState(NamedTuple):
     candidates: Array  # (n, d) trials, waiting for their evaluation
-    tried: Array  # (2, n) the weight and crossover rate that made them
+    parameters: Array  # (2, n) weight F and crossover rate CR of each trial
     parents: Population  # the first is the best ever seen
     lost: Array  # (n, d) the parent that lost each slot last
     memory: Array  # (2, MEMORIES) weights and crossover rates that worked, the latest first
@@ -124,9 +124,9 @@ class EpsilonDE(Algorithm[EpsilonDEState]):
         x = sample_uniform(key, bounds, self.population)
         parents, zero = empty_population(x, shape), jnp.zeros((), x.dtype)
         first = jnp.stack([jnp.asarray(self.weight, x.dtype), jnp.asarray(self.crossover_rate, x.dtype)])[:, None]
-        tried, memory = (jnp.broadcast_to(first, (2, size)) for size in (self.population, MEMORIES))
+        parameters, memory = (jnp.broadcast_to(first, (2, size)) for size in (self.population, MEMORIES))
         search = SearchProgress(age=zero, first_epsilon=zero, anchor=take_row(parents, 0), rest=zero)
-        return EpsilonDEState(x, tried, parents, x, memory, search, zero, take_row(parents, 0), bounds)
+        return EpsilonDEState(x, parameters, parents, x, memory, search, zero, take_row(parents, 0), bounds)
 
     def step(self, key: Array, state: EpsilonDEState, evaluation: Evaluation) -> EpsilonDEState:
         """Judge each trial against its parent at the slot's level, learn from the winners, then breed."""
@@ -138,9 +138,9 @@ class EpsilonDE(Algorithm[EpsilonDEState]):
         better = ~no_worse(old, new)
         parents = keep_best(tree_where(no_worse(new, old), trials, state.parents), state.parents, trials)
         lost = jnp.where(better[:, None], state.parents.x, state.lost)
-        memory = update_memory(state.memory, state.tried, better)
-        candidates, tried = self.breed(key_breed, parents, lost, memory, epsilon, state.bounds)
-        state = state._replace(candidates=candidates, tried=tried, parents=parents, lost=lost, memory=memory)
+        memory = update_memory(state.memory, state.parameters, better)
+        candidates, parameters = self.breed(key_breed, parents, lost, memory, epsilon, state.bounds)
+        state = state._replace(candidates=candidates, parameters=parameters, parents=parents, lost=lost, memory=memory)
         return self.renew(key_start, state._replace(search=search))
 
     def levels(self, search: SearchProgress) -> Array:
@@ -157,14 +157,14 @@ class EpsilonDE(Algorithm[EpsilonDEState]):
         remembered = memory[:, random.integers(key_memory, (n,), MEMORIES)]
         weight = remembered[0] + PARAMETER_SPREAD * random.cauchy(key_weight, (n,), x.dtype)
         rate = remembered[1] + PARAMETER_SPREAD * random.normal(key_rate, (n,), x.dtype)
-        tried = jnp.stack([jnp.clip(weight, MIN_WEIGHT, 1), jnp.clip(rate, 0, 1)])
+        parameters = jnp.stack([jnp.clip(weight, MIN_WEIGHT, 1), jnp.clip(rate, 0, 1)])
         # partners are drawn among all but the first slot, which shares those of the second
         plus, minus = (jnp.concatenate([p[:1], p]) + 1 for p in draw_partners(key_partners, n - 1, 2))
         ahead = self.winners(key_rivals, parents, epsilon)
         from_lost = random.bernoulli(key_lost, 0.5, (n, 1))
         difference = x[ahead] - x + x[plus] - jnp.where(from_lost, lost[minus], x[minus])
-        crossed = binomial_crossover(key_cross, x, x + tried[0][:, None] * difference, tried[1][:, None])
-        return bounce_back(key_back, crossed, x, bounds), tried
+        crossed = binomial_crossover(key_cross, x, x + parameters[0][:, None] * difference, parameters[1][:, None])
+        return bounce_back(key_back, crossed, x, bounds), parameters
 
     def winners(self, key: Array, parents: Population, epsilon: Array) -> Array:
         """For each slot the row that wins a tournament at its level among all but the first, (n,); for the first, 0."""

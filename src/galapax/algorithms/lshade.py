@@ -6,7 +6,7 @@ doi:10.1109/CEC.2017.7969456.
 
 Differs from the papers: a run ends with a whole generation. Of individuals that enter a full archive in one generation
 two may be given the same place, and then one stays. An individual that failed teaches nothing when it is replaced, and
-does not enter the archive. With constraints, feasibility comes first, and what a success gained is its gain in the
+does not enter the archive. With constraints, feasibility comes first, and what a success gains is its gain in the
 objective, or in the violation where that differs, each in units of its mean. With equalities the comparison is relaxed
 at first as in EpsilonDE (Takahama & Sakai 2006, doi:10.1109/CEC.2006.1688283), and the first row keeps the best point
 ever seen.
@@ -54,7 +54,7 @@ TERMINAL = -1.0  # in the memory of crossover rates: 0 from now on
 
 class LSHADEState(NamedTuple):
     candidates: Array  # (n, d) trials, waiting for their evaluation; beyond `size` copies of the best parent
-    tried: Array  # (2, n) the weight and crossover rate that made them
+    parameters: Array  # (2, n) weight F and crossover rate CR of each trial
     parents: Population  # the best first; beyond `size` as if never evaluated
     size: Array  # how many rows are in use
     archive: Array  # (c, d) parents that lost their place
@@ -121,10 +121,10 @@ class LSHADE(Algorithm[LSHADEState]):
         x = sample_uniform(key, bounds, n)
         zero, nothing = jnp.zeros((), x.dtype), jnp.zeros((), jnp.int32)
         first = jnp.stack([jnp.asarray(self.weight, x.dtype), jnp.asarray(self.crossover_rate, x.dtype)])[:, None]
-        tried, memory = (jnp.broadcast_to(first, (2, size)) for size in (n, self.memories))
+        parameters, memory = (jnp.broadcast_to(first, (2, size)) for size in (n, self.memories))
         return LSHADEState(
             candidates=x,
-            tried=tried,
+            parameters=parameters,
             parents=empty_population(x, shape),
             size=jnp.full((), n, jnp.int32),
             archive=jnp.broadcast_to(bounds.lower, (max(1, round(self.archive * n)), bounds.dim)),
@@ -147,10 +147,10 @@ class LSHADE(Algorithm[LSHADEState]):
         rows = jnp.arange(state.parents.x.shape[0], dtype=jnp.int32)
         trials = mask_unused(rows < state.size, as_population(state.candidates, evaluation))
         generations, spent = state.generations + 1, state.spent + state.size
-        reached = share_of_run(self.horizon, generations, spent, state.parents.x.dtype)
+        progress = share_of_run(self.horizon, generations, spent, state.parents.x.dtype)
         first = level = state.first_epsilon
         if relax:
-            first, level = relaxation_levels(first, generations, trials, reached, self.relaxed, self.decay)
+            first, level = relaxation_levels(first, generations, trials, progress, self.relaxed, self.decay)
         new, old = relax_violation(trials, level), relax_violation(state.parents, level)
         better = ~no_worse(old, new) & jnp.isfinite(old.fitness)
         archive, filled = add_to_archive(
@@ -160,21 +160,32 @@ class LSHADE(Algorithm[LSHADEState]):
         parents = tree_where(no_worse(new, old), trials, state.parents)
         if relax:
             parents = keep_best(parents, state.parents, trials)
-        size = linear_population_size(len(rows), self.last_population, reached)
+        size = linear_population_size(len(rows), self.last_population, progress)
         parents = materialise(mask_unused(rows < size, take(argsort_by_quality(parents, level, relax), parents)))
         filled = jnp.minimum(filled, self.capacity(size))
-        candidates, tried = self.breed(key_breed, parents, size, archive, filled, memory, reached, state.bounds)
+        candidates, parameters = self.breed(key_breed, parents, size, archive, filled, memory, progress, state.bounds)
         return LSHADEState(
-            candidates, tried, parents, size, archive, filled, memory, turn, generations, spent, first, state.bounds
+            candidates,
+            parameters,
+            parents,
+            size,
+            archive,
+            filled,
+            memory,
+            turn,
+            generations,
+            spent,
+            first,
+            state.bounds,
         )
 
     def capacity(self, size: Array) -> Array:
         """Places in the archive of a population of that size."""
         return round_half_up(jnp.asarray(self.archive, jnp.float32) * size)
 
-    def learn(self, state: LSHADEState, gained: Array, better: Array) -> tuple[Array, Array]:
+    def learn(self, state: LSHADEState, gains: Array, better: Array) -> tuple[Array, Array]:
         """The memory with what worked in the column whose turn it is, and the next one's turn, where anything did."""
-        mean, none = lehmer_mean(state.tried, gained, 2)
+        mean, none = lehmer_mean(state.parameters, gains, 2)
         place = (jnp.arange(self.memories, dtype=jnp.int32) == state.turn)[None, :]
         over = jnp.stack([jnp.zeros((), bool), none[1]])[:, None] | (state.memory < 0)
         learned = jnp.where(over, TERMINAL, self.blend_memory(state.memory, mean[:, None]))
@@ -190,7 +201,7 @@ class LSHADE(Algorithm[LSHADEState]):
         archive: Array,
         filled: Array,
         memory: Array,
-        reached: Array,
+        progress: Array,
         bounds: Bounds,
     ) -> tuple[Array, Array]:
         """A trial for each of the first `size` parents, with the weight and crossover rate that made it."""
@@ -200,9 +211,9 @@ class LSHADE(Algorithm[LSHADEState]):
         around = self.centres(memory)[:, random.integers(key_memory, (n,), self.memories)]
         weight = jnp.minimum(random.positive_cauchy(key_weight, around[0], MEMORY_SPREAD), 1)
         rate = jnp.clip(around[1] + MEMORY_SPREAD * random.normal(key_rate, (n,), x.dtype), 0, 1)
-        weight, rate = self.limit_parameters(weight, jnp.where(around[1] < 0, 0, rate), reached)
+        weight, rate = self.limit_parameters(weight, jnp.where(around[1] < 0, 0, rate), progress)
         weight, rate = materialise((weight, rate))
-        ahead = self.ahead(key_best, rows, size, reached)
+        ahead = self.ahead(key_best, rows, size, progress)
         words = random.bits(key_partners, (2, n))
         plus = skip_row(random.scale_to(words[0], size - 1), rows)
         minus = random.scale_to(words[1], size + filled - 2)  # of the population or the archive
@@ -212,15 +223,15 @@ class LSHADE(Algorithm[LSHADEState]):
         from_archive = archive.at[jnp.clip(minus - size, 0, archive.shape[0] - 1)].get(mode="promise_in_bounds")
         x_ahead, x_plus = x.at[jnp.stack([ahead, plus])].get(mode="promise_in_bounds")
         x_minus = jnp.where((minus < size)[:, None], from_population, from_archive)
-        pull = (weight * self.pull(reached))[:, None]
+        pull = (weight * self.pull(progress))[:, None]
         mutants = materialise(x + pull * (x_ahead - x) + weight[:, None] * (x_plus - x_minus))
         trials = move_halfway(binomial_crossover(key_cross, x, mutants, rate[:, None]), x, bounds)
         return jnp.where((rows < size)[:, None], trials, x[0]), jnp.stack([weight, rate])
 
-    def ahead(self, key: Array, rows: Array, size: Array, reached: Array) -> Array:
+    def ahead(self, key: Array, rows: Array, size: Array, progress: Array) -> Array:
         """For each row one of the best that its mutant is drawn towards, (n,)."""
-        best = jnp.maximum(round_half_up(self.share(reached) * size), 2)
-        besides = self.besides_itself(reached) & (rows < best)
+        best = jnp.maximum(round_half_up(self.share(progress) * size), 2)
+        besides = self.besides_itself(progress) & (rows < best)
         pick = random.scale_to(random.bits(key, rows.shape), best - besides.astype(jnp.int32))
         return jnp.where(besides, skip_row(pick, rows), pick)
 
@@ -230,19 +241,19 @@ class LSHADE(Algorithm[LSHADEState]):
     def default_population(dim: int) -> int:
         return 18 * dim
 
-    def share(self, reached: Array) -> Any:
+    def share(self, progress: Array) -> Any:
         """The share of the population that mutants are drawn towards."""
         return self.best_share
 
-    def pull(self, reached: Array) -> Any:
+    def pull(self, progress: Array) -> Any:
         """How much stronger they are drawn there than along the difference."""
         return 1.0
 
-    def limit_parameters(self, weight: Array, rate: Array, reached: Array) -> tuple[Array, Array]:
+    def limit_parameters(self, weight: Array, rate: Array, progress: Array) -> tuple[Array, Array]:
         """Weights and crossover rates within the limits of this part of the run."""
         return weight, rate
 
-    def besides_itself(self, reached: Array) -> Array:
+    def besides_itself(self, progress: Array) -> Array:
         """Whether an individual among the best is drawn towards the others only."""
         return jnp.zeros((), bool)
 
@@ -278,19 +289,19 @@ class JSO(LSHADE):
     def default_population(dim: int) -> int:
         return round(25 * math.log(dim) * math.sqrt(dim))
 
-    def share(self, reached: Array) -> Any:
-        return self.best_share * (1 - 0.5 * reached)
+    def share(self, progress: Array) -> Any:
+        return self.best_share * (1 - 0.5 * progress)
 
-    def pull(self, reached: Array) -> Any:
-        return jnp.where(reached < 0.2, 0.7, jnp.where(reached < 0.4, 0.8, 1.2)).astype(reached.dtype)
+    def pull(self, progress: Array) -> Any:
+        return jnp.where(progress < 0.2, 0.7, jnp.where(progress < 0.4, 0.8, 1.2)).astype(progress.dtype)
 
-    def limit_parameters(self, weight: Array, rate: Array, reached: Array) -> tuple[Array, Array]:
-        least = jnp.where(reached < 0.25, 0.7, jnp.where(reached < 0.5, 0.6, 0.0)).astype(rate.dtype)
-        most = jnp.where(reached < 0.6, 0.7, 1.0).astype(weight.dtype)
+    def limit_parameters(self, weight: Array, rate: Array, progress: Array) -> tuple[Array, Array]:
+        least = jnp.where(progress < 0.25, 0.7, jnp.where(progress < 0.5, 0.6, 0.0)).astype(rate.dtype)
+        most = jnp.where(progress < 0.6, 0.7, 1.0).astype(weight.dtype)
         return jnp.minimum(weight, most), jnp.maximum(rate, least)
 
-    def besides_itself(self, reached: Array) -> Array:
-        return reached < 0.5
+    def besides_itself(self, progress: Array) -> Array:
+        return progress < 0.5
 
     def centres(self, memory: Array) -> Array:
         return memory.at[:, -1].set(0.9)

@@ -135,17 +135,17 @@ class LSRTDE(Algorithm[LSRTDEState]):
         rows = jnp.arange(state.parents.x.shape[0], dtype=jnp.int32)
         trials = mask_unused(rows < state.size, as_population(state.candidates, evaluation))
         generations, spent = state.generations + 1, state.spent + state.size
-        reached = share_of_run(self.horizon, generations, spent, state.parents.x.dtype)
+        progress = share_of_run(self.horizon, generations, spent, state.parents.x.dtype)
         first = level = state.first_epsilon
         if relax:
-            first, level = relaxation_levels(first, generations, trials, reached, self.relaxed, self.decay)
+            first, level = relaxation_levels(first, generations, trials, progress, self.relaxed, self.decay)
         new, old = relax_violation(trials, level), relax_violation(take(state.targets, state.newest), level)
         won = no_worse(new, old) & jnp.isfinite(new.fitness)
         learns = won & jnp.isfinite(old.fitness)
         memory, turn = self.learn(state, success_gains(old, new, ~no_worse(old, new) & learns), learns)
         share = jnp.sum(won.astype(memory.dtype)) / state.size.astype(memory.dtype)
         success = jnp.where(generations == 1, state.success, share)  # of the first ones there is nothing to learn
-        size = linear_population_size(len(rows), self.last_population, reached)
+        size = linear_population_size(len(rows), self.last_population, progress)
         newest, ring = write_to_ring(state.newest, state.ring, state.size, trials, won)
         newest, order = keep_best_of_ring(newest, size, level)
         top = keep_best(state.parents, state.parents, trials) if relax else state.parents
@@ -170,12 +170,12 @@ class LSRTDE(Algorithm[LSRTDEState]):
             bounds=state.bounds,
         )
 
-    def learn(self, state: LSRTDEState, gained: Array, learns: Array) -> tuple[Array, Array]:
+    def learn(self, state: LSRTDEState, gains: Array, learns: Array) -> tuple[Array, Array]:
         """The memory with what worked in the place whose turn it is, and the next one's turn, where anything did."""
-        mean, none = lehmer_mean(state.crossed, gained, 2)
+        mean, none = lehmer_mean(state.crossed, gains, 2)
         place = jnp.arange(self.memories, dtype=jnp.int32) == state.turn
         any_worked = jnp.any(learns)
-        learned = (state.memory + jnp.where(none, 1, mean)) / 2  # 1 where nothing was gained, as in the program
+        learned = (state.memory + jnp.where(none, 1, mean)) / 2  # 1 where nothing was gains, as in the program
         memory = jnp.where(place & any_worked, learned, state.memory)
         return memory, jnp.where(any_worked, (state.turn + 1) % self.memories, state.turn)
 

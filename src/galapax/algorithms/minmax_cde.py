@@ -50,7 +50,7 @@ class GameState(NamedTuple):
     parents: Population  # x with the worst values that are known
     rivals: Array  # (dy, n) y, a column each, so that a GPU reads neighbours when it compares all of them with an x
     archive: Array  # (dy, memory) earlier y that were the worst for the best x of their cycle
-    made: Array  # cycles made so far
+    n_cycles: Array  # cycles completed
     bounds: Bounds
 
     @property
@@ -89,7 +89,7 @@ class GameCDE(Algorithm[GameState]):
             parents=empty_population(x, shape),
             rivals=sample_uniform(key_y, box, self.population).T,
             archive=sample_uniform(key_archive, box, self.memory).T,
-            made=jnp.zeros((), bounds.lower.dtype),
+            n_cycles=jnp.zeros((), bounds.lower.dtype),
             bounds=bounds,
         )
 
@@ -125,9 +125,9 @@ class GameCDE(Algorithm[GameState]):
         rows = lax.fori_loop(0, self.y_generations, evolve, rows)
         rivals, archive = rows[:, :-1], state.archive
         if self.memory:
-            place = state.made.astype(jnp.int32) % self.memory
+            place = state.n_cycles.astype(jnp.int32) % self.memory
             archive = jnp.where(jnp.arange(self.memory) == place, rivals[jnp.argmin(rows[:, -1])][:, None], archive)
-        state = state._replace(rivals=rivals.T, archive=archive, made=state.made + 1)
+        state = state._replace(rivals=rivals.T, archive=archive, n_cycles=state.n_cycles + 1)
         worst, _ = judge(self.payoff, self.arena.value.consts, state.parents.x, state.opponents)
         return state._replace(parents=state.parents._replace(objectives=worst[:, None]))
 

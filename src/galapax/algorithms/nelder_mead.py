@@ -1,11 +1,11 @@
-"""The simplex search of Nelder and Mead: a point at a time, for black boxes of which few evaluations can be had.
+"""Nelder-Mead simplex search, one point at a time, for black boxes with few evaluations.
 
 Nelder & Mead (1965), The Computer Journal 7(4):308-313, doi:10.1093/comjnl/7.4.308, in the form of Lagarias, Reeds,
 Wright & Wright (1998), SIAM J. Optim. 9(1):112-147, doi:10.1137/S1052623496303470.
 
-Differs from the papers: points are clipped to the box, and the first simplex is around the best of d + 1 points drawn
-from the box, a fifth of it wide. The portfolio makes searches of it; as it evaluates one point after another, it is no
-use where several can be evaluated at once, and it is not among the algorithms that have names.
+Differs from the papers: points are clipped to the box, and the first simplex is built around the best of d + 1 random
+points, a fifth of the box wide. The portfolio uses it. It evaluates one point after another, so it has no use for
+parallel evaluations, and it is not registered by name.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from galapax.operators.pairwise import argsort_rows
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, take, take_row, tree_where
 
-BEGIN, REFLECT, EXPAND, OUTSIDE, INSIDE, SHRINK = range(6)  # what waits for its evaluation
-REACH = (0.0, 1.0, 2.0, 0.5, -0.5, 0.0)  # from the centroid, away from the worst point
-CONVERGED_WIDTH = 1e-7  # share of the box: a simplex so narrow has converged
+BEGIN, REFLECT, EXPAND, OUTSIDE, INSIDE, SHRINK = range(6)  # the move whose candidates wait for their evaluation
+# step from the centroid away from the worst point: rho = 1, rho chi = 2, rho gamma = 0.5, -gamma = -0.5
+MOVE_FACTORS = (0.0, 1.0, 2.0, 0.5, -0.5, 0.0)
+CONVERGED_WIDTH = 1e-7  # share of the box: a simplex narrower than this has converged
 
 
 class NelderMeadState(NamedTuple):
-    candidates: Array  # (d + 1, d), of which the first ones wait for their evaluation
+    candidates: Array  # (d + 1, d), the first of which wait for their evaluation
     parents: Population  # the simplex, the best first
-    reflected: Population  # (1, ...) what a contraction must not be worse than
-    stage: Array  # int32, what waits
+    reflected: Population  # (1, ...) the reflected point, which an outside contraction must not exceed
+    stage: Array  # int32, the move that waits
     bounds: Bounds
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class NelderMead(Algorithm[NelderMeadState]):
-    """A simplex that walks downhill.
+    """Nelder-Mead simplex search, with rho = 1, chi = 2, gamma = sigma = 0.5 of Lagarias et al.
 
-    population: its points, one more than there are variables.
-    spread: distance of the first ones, as a share of the box.
+    population: number of points of the simplex, d + 1.
+    spread: edge length of the first simplex, as a share of the box.
     """
 
     population: int = static(None)
@@ -62,60 +63,62 @@ class NelderMead(Algorithm[NelderMeadState]):
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> NelderMeadState:
         x = sample_uniform(key, bounds, self.population)
-        nothing = empty_population(x, shape)
-        return NelderMeadState(x, nothing, take_row(nothing, 0), jnp.int32(BEGIN), bounds)
+        parents = empty_population(x, shape)
+        return NelderMeadState(x, parents, take_row(parents, 0), jnp.int32(BEGIN), bounds)
 
     def step(self, key: Array, state: NelderMeadState, evaluation: Evaluation) -> NelderMeadState:
-        """Put the point that was tried into its place, or turn to another move."""
-        stage, old, n = state.stage, state.parents, self.population
+        """Accept or reject the evaluated point, and choose the next move."""
+        stage, simplex_before, n = state.stage, state.parents, self.population
         trials = as_population(state.candidates, evaluation)
-        new, reflects = take_row(trials, 0), stage == REFLECT
-        first, second, worst = (take_row(old, row) for row in (0, n - 2, n - 1))
-        leads, passes, helps = (~no_worse(row, new)[0] for row in (first, second, worst))
-        nearer = ((stage == OUTSIDE) & no_worse(new, state.reflected)[0]) | ((stage == INSIDE) & helps)
-        accepted = (reflects & passes) | nearer
-        simplex = tree_where(jnp.full(n, stage == BEGIN), trials, old)
-        simplex = tree_where((jnp.arange(n) > 0) & (stage == SHRINK), _one_down(trials), simplex)
-        simplex = tree_where((jnp.arange(n) == n - 1) & accepted, new, simplex)
-        # a reflected point that leads is in already, and gives way to one further on that is better
-        simplex = tree_where((jnp.arange(n) == 0) & (stage == EXPAND) & leads, new, simplex)
-        simplex = take(argsort_rows(*_keys(simplex)), simplex)
-        following = jnp.where(reflects & ~passes, jnp.where(helps, OUTSIDE, INSIDE), REFLECT)
-        following = jnp.where(reflects & leads, EXPAND, following)
-        contracts = (stage == OUTSIDE) | (stage == INSIDE)
-        following = jnp.where(contracts & ~nearer, SHRINK, following).astype(jnp.int32)
-        following = jnp.where(stage == BEGIN, SHRINK, following)  # its other points come as a shrunk one's do
-        x = self.next_move(jnp.where(following == EXPAND, old.x, simplex.x), following, state.bounds)
-        x = jnp.where(stage == BEGIN, self.around(simplex.x[0], state.bounds), x)
-        reflected = tree_where(reflects[None], new, state.reflected)
-        return NelderMeadState(x, simplex, reflected, following, state.bounds)
+        new, is_reflection = take_row(trials, 0), stage == REFLECT
+        best, second_worst, worst = (take_row(simplex_before, row) for row in (0, n - 2, n - 1))
+        beats_best, beats_second_worst, beats_worst = (~no_worse(row, new)[0] for row in (best, second_worst, worst))
+        outside_accepted = (stage == OUTSIDE) & no_worse(new, state.reflected)[0]
+        contraction_accepted = outside_accepted | ((stage == INSIDE) & beats_worst)
+        is_accepted = (is_reflection & beats_second_worst) | contraction_accepted
+        simplex = tree_where(jnp.full(n, stage == BEGIN), trials, simplex_before)
+        simplex = tree_where((jnp.arange(n) > 0) & (stage == SHRINK), _shift_rows(trials), simplex)
+        simplex = tree_where((jnp.arange(n) == n - 1) & is_accepted, new, simplex)
+        # a reflected point that is the best is in the simplex already; a better expanded one replaces it
+        simplex = tree_where((jnp.arange(n) == 0) & (stage == EXPAND) & beats_best, new, simplex)
+        simplex = take(argsort_rows(*_sort_keys(simplex)), simplex)
+        next_stage = jnp.where(is_reflection & ~beats_second_worst, jnp.where(beats_worst, OUTSIDE, INSIDE), REFLECT)
+        next_stage = jnp.where(is_reflection & beats_best, EXPAND, next_stage)
+        is_contraction = (stage == OUTSIDE) | (stage == INSIDE)
+        next_stage = jnp.where(is_contraction & ~contraction_accepted, SHRINK, next_stage).astype(jnp.int32)
+        next_stage = jnp.where(stage == BEGIN, SHRINK, next_stage)  # the first simplex is evaluated like a shrunk one
+        corners = jnp.where(next_stage == EXPAND, simplex_before.x, simplex.x)
+        x = self.propose(corners, next_stage, state.bounds)
+        x = jnp.where(stage == BEGIN, self.first_simplex(simplex.x[0], state.bounds), x)
+        reflected = tree_where(is_reflection[None], new, state.reflected)
+        return NelderMeadState(x, simplex, reflected, next_stage, state.bounds)
 
-    def around(self, x: Array, bounds: Bounds) -> Array:
-        """Points (d + 1, d) that make a simplex with x, each moved in one variable, into the box; and x itself."""
+    def first_simplex(self, x: Array, bounds: Bounds) -> Array:
+        """Build the first simplex (d + 1, d): x moved in one variable each, into the box, and x itself last."""
         step = self.spread * bounds.span
-        ahead = jnp.where(x + step > bounds.upper, -step, step)
-        return jnp.concatenate([jnp.clip(x + jnp.diag(ahead), bounds.lower, bounds.upper), x[None]])
+        offset = jnp.where(x + step > bounds.upper, -step, step)
+        return jnp.concatenate([jnp.clip(x + jnp.diag(offset), bounds.lower, bounds.upper), x[None]])
 
-    def next_move(self, x: Array, stage: Array, bounds: Bounds) -> Array:
-        """The next candidates from a simplex (d + 1, d), the worst point last."""
-        centre = jnp.mean(x[:-1], axis=0)
-        tried = centre + jnp.asarray(REACH, x.dtype)[stage] * (centre - x[-1])
+    def propose(self, x: Array, stage: Array, bounds: Bounds) -> Array:
+        """Compute the candidates of a move from a simplex (d + 1, d), the worst point last."""
+        centroid = jnp.mean(x[:-1], axis=0)
+        trial = centroid + jnp.asarray(MOVE_FACTORS, x.dtype)[stage] * (centroid - x[-1])
         shrunk = jnp.concatenate([x[0] + (x[1:] - x[0]) / 2, x[:1]])
-        candidates = jnp.where(stage == SHRINK, shrunk, jnp.broadcast_to(tried, x.shape))
+        candidates = jnp.where(stage == SHRINK, shrunk, jnp.broadcast_to(trial, x.shape))
         return jnp.clip(candidates, bounds.lower, bounds.upper)
 
     def termination(self, state: NelderMeadState, bounds: Bounds, tolerance: Array) -> Array:
         width = jnp.max((jnp.max(state.parents.x, axis=0) - jnp.min(state.parents.x, axis=0)) / bounds.span)
-        narrow = (state.stage != BEGIN) & (width <= jnp.maximum(tolerance, CONVERGED_WIDTH))
-        return jnp.where(narrow, STOP_CODES[Stop.TOLERANCE], RUNNING)
+        is_narrow = (state.stage != BEGIN) & (width <= jnp.maximum(tolerance, CONVERGED_WIDTH))
+        return jnp.where(is_narrow, STOP_CODES[Stop.TOLERANCE], RUNNING)
 
 
-def _keys(population: Population) -> list[Array]:
-    """What orders individuals, the best first."""
+def _sort_keys(population: Population) -> list[Array]:
+    """Return the keys by which individuals are sorted, the best first."""
     by_value = [population.fitness]
     return by_value if population.violation is None else [population.violation, *by_value]
 
 
-def _one_down(population: Population) -> Population:
-    """Each individual in the row after its own."""
+def _shift_rows(population: Population) -> Population:
+    """Move each individual to the next row."""
     return jax.tree.map(lambda a: jnp.roll(a, 1, axis=0), population)

@@ -1,11 +1,11 @@
-"""Two kinds of search share a run: CMA-ES with restarts, and L-SHADE.
+"""The default restart policy: a portfolio of CMA-ES with restarts, L-SHADE, gradient descents and Nelder-Mead.
 
-Neither solves what the other does: CMA-ES follows curved and rotated valleys with few evaluations, adaptive
-differential evolution finds its way between many separable minima. The policy begins with CMA-ES, which is done soon
-where it is the right method, and gives L-SHADE its part once restarts have not helped. Objectives of many variables
-that have a gradient are tried with sprints first: a little of CMA-ES, then descent along the gradient, which is all
-that a smooth function of one valley needs. A black box that can be called few times has simplex searches alone, for
-which CMA-ES would barely have begun to learn. docs/algorithms.md has the measurements behind the shares below.
+The methods are good at different problems. CMA-ES needs few evaluations on curved and rotated valleys; adaptive
+differential evolution is better among many separable minima. The policy starts with CMA-ES, which converges soon where
+it is the right method, and gives L-SHADE a share of the budget if restarts have not helped. Objectives of many
+variables that have a gradient begin with sprints: a short CMA-ES, then a descent along the gradient, which is enough
+for a smooth function with one minimum. A black box with a small budget gets Nelder-Mead searches only, because CMA-ES
+would not have learnt a covariance by then. docs/algorithms.md has the measurements behind the shares below.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ from galapax.core.algorithm import Algorithm
 from galapax.core.restarts import BIPOP, NextSearch, Restarts, SearchSummary, count_agreeing_searches
 from galapax.core.stop import Stop
 
-MIN_LSHADE_GENERATIONS = (
-    500  # generations of its first population that L-SHADE needs; with fewer individuals it has more
-)
-MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 500  # evaluations a variable below which L-SHADE is not worth its start
-MIN_SPRINT_DIM = 30  # variables from which on sprints pay
-SPRINT_EVALUATIONS_PER_VARIABLE = 100  # evaluations a variable before the descent
-MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE = (
-    100  # evaluations a variable up to which simplex searches get further than CMA-ES
-)
-UNLIMITED_LSHADE_FACTOR = 2  # without a known budget L-SHADE may spend so many times what was spent before it
+# generations of the first population that the budget of L-SHADE should allow; the population is chosen by it
+MIN_LSHADE_GENERATIONS = 500
+MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 500  # with a smaller share of the budget L-SHADE is not started
+MIN_SPRINT_DIM = 30  # number of variables from which sprints pay
+SPRINT_EVALUATIONS_PER_VARIABLE = 100  # before the descent
+MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE = 100  # budgets up to which Nelder-Mead is better than CMA-ES
+UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple of the evaluations before it
 
 
 @dataclass(frozen=True)
@@ -46,13 +43,13 @@ class SimplexRestarts(Restarts):
 
 @dataclass(frozen=True)
 class Portfolio(Restarts):
-    """CMA-ES by BIPOP, and between its restarts L-SHADE.
+    """CMA-ES restarted by BIPOP, with one search by L-SHADE in between.
 
-    wait: share of the budget that is spent when L-SHADE begins. share: of the budget, what L-SHADE is given.
-    sprint: evaluations of the searches that begin a run, each followed by a descent, until two of them end apart; 0 for
-        none.
-    few: evaluations a variable, up to which a black box that is called point by point has simplex searches alone; 0 for
-        never.
+    wait: share of the budget that is spent before L-SHADE starts.
+    share: share of the budget for L-SHADE.
+    sprint: evaluations of each first search that a descent follows; sprints end when two of them disagree. 0 for none.
+    few: largest budget, in evaluations per variable, for which a serially evaluated black box gets Nelder-Mead searches
+        only; 0 for never.
     """
 
     name = "portfolio"
@@ -65,8 +62,8 @@ class Portfolio(Restarts):
     def with_gradients(self, dim: int) -> Portfolio:
         return replace(self, sprint=float(SPRINT_EVALUATIONS_PER_VARIABLE * dim)) if dim >= MIN_SPRINT_DIM else self
 
-    def one_by_one(self, dim: int, most: float) -> Restarts:
-        return SimplexRestarts() if most <= self.few * dim else self
+    def with_serial_evaluation(self, dim: int, max_evaluations: float) -> Restarts:
+        return SimplexRestarts() if max_evaluations <= self.few * dim else self
 
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
@@ -74,41 +71,37 @@ class Portfolio(Restarts):
         if self.sprint and all(p.kind == "sprint" for p in past) and count_agreeing_searches(past) == len(past):
             return NextSearch(algorithm, "sprint", self.sprint, polish=True)
         if past and count_agreeing_searches(past) == len(past):
-            return NextSearch(
-                algorithm, "again"
-            )  # all came to the same point: more of the same, which needs no new program
-        own = _of_cmaes(past)
+            return NextSearch(algorithm, "repeat")  # all agree so far; the same search needs no new program
+        cmaes_searches = _select_cmaes(past)
         spent = sum(p.evaluations for p in past)
-        evolved = sum(p.evaluations for p in past if p.kind == "evolution")
+        lshade_spent = sum(p.evaluations for p in past if p.kind == "evolution")
         total = spent + evaluations_left
         if math.isfinite(total):
-            due, most = evolved == 0 and spent >= self.wait * total, self.share * total
+            is_due, budget = lshade_spent == 0 and spent >= self.wait * total, self.share * total
         else:
-            due, most = (
-                len(own) > 2 and spent >= 2 * UNLIMITED_LSHADE_FACTOR * evolved,
-                float(UNLIMITED_LSHADE_FACTOR * spent),
-            )
-        evolution = self._evolution(past, most, evaluations_left) if past and due else []
-        return evolution[0] if evolution else BIPOP().next(algorithm, own, evaluations_left, draw)
+            is_due = len(cmaes_searches) > 2 and spent >= 2 * UNLIMITED_LSHADE_FACTOR * lshade_spent
+            budget = float(UNLIMITED_LSHADE_FACTOR * spent)
+        lshade = self._lshade_search(past, budget, evaluations_left) if past and is_due else []
+        return lshade[0] if lshade else BIPOP().next(algorithm, cmaes_searches, evaluations_left, draw)
 
     def predict_next(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], upcoming: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         if not past or count_agreeing_searches(past) == len(past):
             return []
-        most = self.share * (evaluations_left + sum(p.evaluations for p in past))
-        wanted = math.isfinite(evaluations_left) and not any(
-            kind == "evolution" for kind in (leg.kind, *(p.kind for p in past))
+        budget = self.share * (evaluations_left + sum(p.evaluations for p in past))
+        lshade_is_next = math.isfinite(evaluations_left) and not any(
+            kind == "evolution" for kind in (upcoming.kind, *(p.kind for p in past))
         )
-        own = BIPOP().predict_next(algorithm, _of_cmaes(past), leg, evaluations_left)
-        return [*self._evolution(past, most, evaluations_left), *own] if wanted else own
+        restarts = BIPOP().predict_next(algorithm, _select_cmaes(past), upcoming, evaluations_left)
+        return [*self._lshade_search(past, budget, evaluations_left), *restarts] if lshade_is_next else restarts
 
-    def _evolution(self, past: Sequence[SearchSummary], most: float, left: float) -> list[NextSearch]:
-        """The search by L-SHADE of so many evaluations, if that is worth its start and can be had."""
-        if not MIN_LSHADE_EVALUATIONS_PER_VARIABLE * len(past[0].x) <= most <= left:
+    def _lshade_search(self, past: Sequence[SearchSummary], budget: float, evaluations_left: float) -> list[NextSearch]:
+        """Return the search by L-SHADE with this budget; none if the budget is too small for it or not available."""
+        if not MIN_LSHADE_EVALUATIONS_PER_VARIABLE * len(past[0].x) <= budget <= evaluations_left:
             return []
-        return [NextSearch(LSHADE(population=max(18, round(most / MIN_LSHADE_GENERATIONS))), "evolution", most)]
+        return [NextSearch(LSHADE(population=max(18, round(budget / MIN_LSHADE_GENERATIONS))), "evolution", budget)]
 
 
-def _of_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:
+def _select_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:
     return [p for p in past if p.kind not in ("evolution", "sprint")]

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,22 +22,22 @@ from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.interrupts import Interrupts, interrupts
-from galapax.core.options import LEAVES, Compute, Keep, Options, read
+from galapax.core.options import LEAVES, Compute, FailurePolicy, Keep, Options, read
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.stop import UNLIMITED, Rules, Stop
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
 from galapax.execution.task import Task, build_task, check_not_tracing
 from galapax.local.minmax_refinement import RefinedMinMax, refine_minmax
-from galapax.local.worst_case import Check, worst_cases
+from galapax.local.worst_case import WorstCaseCheck, find_worst_cases
 from galapax.numerics import random
 from galapax.objective.game import TracedGame, trace_game
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.result import Result, all_runs, attach_replay, find_opponents, find_replay, record_late_interrupt
 
-SHORT, LONG = 200, 4000  # generations, with the polish and without
+GENERATIONS_WITH_POLISH, GENERATIONS_WITHOUT_POLISH = 200, 4000
 SCENARIO_GENERATIONS = 4000
-MEMORY = 50  # worst y of earlier cycles that x goes on to be judged by
+MEMORY_SIZE = 50  # worst y of earlier cycles that stay opponents of x
 
 
 @suggest_keywords
@@ -51,10 +51,10 @@ def minimax(
     population: int | None = None,
     generations: int | None = None,
     max_seconds: float | None = None,
-    polish: bool | str = "auto",
+    polish: bool | Literal["auto"] = "auto",
     runs: int | range = 1,
     seed: int | None = 0,
-    on_failure: str | None = None,
+    on_failure: FailurePolicy | None = None,
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
     live: Any = False,
@@ -87,7 +87,7 @@ def minimax(
     arguments, began = locals(), time.perf_counter()
     game: Any = problems.as_problem(fun)
     options = Options.parse(arguments | {"polish": False})
-    check_taken(options, "minimax")
+    refuse_other_options(options, "minimax")
     if not isinstance(options.keep.history, bool):
         raise InputError(f"history must be True or False, got {options.keep.history!r}.")
     compute = dataclasses.replace(options.compute, dtype=options.compute.dtype or "float64")
@@ -116,9 +116,11 @@ def minimax(
         raise InputError(f'polish must be True, False or "auto", got {polish!r}.')
     refine = polish is True or (polish == "auto" and algorithm is None)
     if generations is None:
-        options = dataclasses.replace(options, generations=SHORT if refine else LONG)
+        options = dataclasses.replace(
+            options, generations=GENERATIONS_WITH_POLISH if refine else GENERATIONS_WITHOUT_POLISH
+        )
     dtype = str(compute.dtype)
-    with interrupts() as noted, jax.enable_x64(dtype == "float64"):
+    with interrupts() as interrupt_state, jax.enable_x64(dtype == "float64"):
         traced = trace_game(problem.fun, problem.x_bounds.dim, problem.y_bounds.dim, dtype)
         solver = _solver(problem, algorithm, population, traced, dtype)
         if on_failure is None:
@@ -126,11 +128,11 @@ def minimax(
         task = build_task(problem, (solver,), options, Shape(), Rules(UNLIMITED, -math.inf, UNLIMITED))
         task = dataclasses.replace(task, objective=traced.game, consts=traced.consts)
         results, _ = solve(task, watchers.about(task), began)
-        return _checked(results[0], task, traced, noted, refine)
+        return _check_worst_cases(results[0], task, traced, interrupt_state, refine)
 
 
-# leaves of Options that `minimax` takes, besides who watches
-TAKEN = (
+# leaves of Options that `minimax` accepts, besides observers
+ACCEPTED_OPTIONS = (
     "population",
     "generations",
     "max_seconds",
@@ -144,46 +146,46 @@ TAKEN = (
 )
 
 
-def check_taken(options: Options, verb: str) -> None:
+def refuse_other_options(options: Options, verb: str) -> None:
     """Refuse options that do not apply to min-max problems."""
     for name, leaf in LEAVES.items():
-        if name not in (*TAKEN, "islands") and read(options, name) != leaf.default:
+        if name not in (*ACCEPTED_OPTIONS, "islands") and read(options, name) != leaf.default:
             raise InputError(f"{verb} does not take {leaf.field}: remove it from {leaf.group or 'the call'}.")
 
 
-def usual(problem: MinMaxProblem) -> CoevolutionaryDE:
-    """The algorithm that a min-max problem gets by default."""
-    return CoevolutionaryDE(memory=MEMORY, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
+def default_coevolution(problem: MinMaxProblem) -> CoevolutionaryDE:
+    """Return the default algorithm of a min-max problem."""
+    return CoevolutionaryDE(memory=MEMORY_SIZE, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
 
 
-def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, traced: TracedGame, kind: str) -> GameCDE:
-    """The game that x and y play, with the settings of a CDE."""
+def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, traced: TracedGame, dtype: str) -> GameCDE:
+    """Build the co-evolution of x and y with the hyper-parameters of a CoevolutionaryDE."""
     if algorithm is not None and not isinstance(algorithm, CoevolutionaryDE):
         raise InputError(
             f"minimax needs a gx.CoevolutionaryDE, which has populations of both x and y; got {abbreviate(algorithm)}."
         )
-    given = usual(problem) if algorithm is None else algorithm
+    settings = default_coevolution(problem) if algorithm is None else algorithm
     if population is not None:
-        given = dataclasses.replace(given, population=population)
-    given.validate()
+        settings = dataclasses.replace(settings, population=population)
+    settings.validate()
     return GameCDE(
         payoff=traced.game,
-        arena=Shared(Arena(problem.y_bounds.round_inwards(kind), traced.consts)),
-        population=given.population,
-        mutation=given.mutation,
-        x_generations=given.x_generations,
-        y_generations=given.y_generations,
-        memory=given.memory,
-        weight=given.weight,
-        crossover_rate=given.crossover_rate,
+        arena=Shared(Arena(problem.y_bounds.round_inwards(dtype), traced.consts)),
+        population=settings.population,
+        mutation=settings.mutation,
+        x_generations=settings.x_generations,
+        y_generations=settings.y_generations,
+        memory=settings.memory,
+        weight=settings.weight,
+        crossover_rate=settings.crossover_rate,
     )
 
 
-def _probe(traced: TracedGame, problem: MinMaxProblem, kind: str) -> None:
+def _probe(traced: TracedGame, problem: MinMaxProblem, dtype: str) -> None:
     """Refuse a function that fails at every one of a few pairs."""
     rng = np.random.default_rng(0)
     points = [b.lower + b.span * rng.random((8, b.dim)) for b in (problem.x_bounds, problem.y_bounds)]
-    table = np.asarray(traced.game(traced.consts, *(jnp.asarray(p, kind) for p in points)))
+    table = np.asarray(traced.game(traced.consts, *(jnp.asarray(p, dtype) for p in points)))
     if not np.isfinite(table).any():
         raise InputError(
             "fun returned NaN or inf at all 64 pairs of x and y that were tried: check the formula. If only a small "
@@ -191,84 +193,87 @@ def _probe(traced: TracedGame, problem: MinMaxProblem, kind: str) -> None:
         )
 
 
-def _checked(result: Result, task: Task, traced: TracedGame, noted: Interrupts, refine: bool) -> Result:
-    """The result of the run whose worst case is least, by independent searches for the worst y of each run's x; refine:
-    these x polished first.
+def _check_worst_cases(
+    result: Result, task: Task, traced: TracedGame, interrupt_state: Interrupts, refine: bool
+) -> Result:
+    """Return the result of the run with the smallest worst case, found by independent searches over y for each run.
+
+    refine: polish these x first.
     """
     assert isinstance(task.problem, MinMaxProblem)
     runs, opponents = all_runs(result), find_opponents(result)
     assert opponents is not None
     boxes = (task.problem.x_bounds.round_inwards(task.dtype), task.problem.y_bounds.round_inwards(task.dtype))
-    some = (traced, runs.x.astype(task.dtype), opponents)
+    search_arguments = (traced, runs.x.astype(task.dtype), opponents)
     answer = None
     if refine:
-        answer = refine_minmax(*some, boxes, task.seed, runs.number, noted)
+        answer = refine_minmax(*search_arguments, boxes, task.seed, runs.number, interrupt_state)
         check, x = answer.check, answer.x
     else:
-        check, x = worst_cases(*some, boxes[1], task.seed, runs.number, noted), runs.x
+        check, x = find_worst_cases(*search_arguments, boxes[1], task.seed, runs.number, interrupt_state), runs.x
     value = np.where(np.isfinite(runs.fun), check.value, np.inf)
     best = int(np.argmin(value))
     replay = find_replay(result)
 
-    def again(number: int) -> Result:
-        """A run once more, with its polish and worst case."""
+    def replay_checked(number: int) -> Result:
+        """Replay a run, with its polish and worst case."""
         assert replay is not None
         alone, row = replay(number), int(np.flatnonzero(runs.number == number)[0])
-        _refine(alone, answer, row)
-        _say(alone, check, row)
+        _apply_refinement(alone, answer, row)
+        _report_worst_case(alone, check, row)
         return alone
 
     if result.runs is not None and not np.array_equal(runs.x[best], result.x):
         assert replay is not None
         alone = replay(int(runs.number[best]))  # with its population, which is kept for one run alone
-        # why the ensemble ended is said of the whole, not of the run that was made again
+        # `stop` and `message` describe the ensemble, not the run that was replayed
         for name in ("x", "fun", "nit", "population", "population_fitness", "history"):
             result[name] = alone[name]
     if result.runs is not None:
         result["worst_cases"] = value
         if answer is not None:
-            fun = np.where(answer.better, answer.value, runs.fun)
-            parts = {"x": x, "fun": fun, "nfev": runs.nfev + answer.pairs}
-            runs = dataclasses.replace(runs, **parts, success=runs.success | answer.converged)
-        result["runs"] = dataclasses.replace(runs, nfev=runs.nfev + check.pairs)
-    _refine(result, answer, best)
-    _say(result, check, best)
-    attach_replay(result, again, opponents)
-    if noted.seen and result.stop is not Stop.INTERRUPT:
+            fun = np.where(answer.is_better, answer.value, runs.fun)
+            success = runs.success | answer.has_converged
+            runs = dataclasses.replace(runs, x=x, fun=fun, nfev=runs.nfev + answer.n_pairs, success=success)
+        result["runs"] = dataclasses.replace(runs, nfev=runs.nfev + check.n_pairs)
+    _apply_refinement(result, answer, best)
+    _report_worst_case(result, check, best)
+    attach_replay(result, replay_checked, opponents)
+    if interrupt_state.seen and result.stop is not Stop.INTERRUPT:
         record_late_interrupt(result)
     return result
 
 
-def _refine(result: Result, answer: RefinedMinMax | None, row: int) -> None:
-    """Put the polished x of a run into a result, and say what came of it."""
+def _apply_refinement(result: Result, answer: RefinedMinMax | None, row: int) -> None:
+    """Put the polished x of a run into a result, and report the polish."""
     if answer is None:
         return
     rows = slice(None) if result.runs is not None else slice(row, row + 1)
-    better, spent = answer.better[rows], int(answer.pairs[rows].sum())
+    is_better, spent = answer.is_better[rows], int(answer.n_pairs[rows].sum())
     result["nfev"] += spent
-    result["polish"] = f"{int(better.sum())} of {len(better)} runs refined, in {spent} pairs of x and y"
-    if answer.better[row]:
+    result["polish"] = f"{int(is_better.sum())} of {len(is_better)} runs refined, in {spent} pairs of x and y"
+    if answer.is_better[row]:
         result["x"], result["fun"] = answer.x[row], float(answer.value[row])
-    if answer.converged[row] and result.stop is Stop.BUDGET:
+    if answer.has_converged[row] and result.stop is Stop.BUDGET:
         result.update(stop=Stop.TOLERANCE, success=True)
         result["message"] = "Converged: refining x with gradients no longer improves its worst case."
 
 
-def _say(result: Result, checks: Check, row: int) -> None:
-    """Add the worst case of a run, and how sure it is, to a result."""
-    worst, met = float(checks.value[row]), float(result.fun)
+def _report_worst_case(result: Result, checks: WorstCaseCheck, row: int) -> None:
+    """Add the worst case of a run, and how many searches agree on it, to a result."""
+    worst, known = float(checks.value[row]), float(result.fun)
     result["worst_case"], result["y"] = worst, checks.y[row]
     result["worst_case_sure"] = float(checks.agreeing[row])
-    spent = checks.pairs if result.runs is not None else checks.pairs[row : row + 1]
+    spent = checks.n_pairs if result.runs is not None else checks.n_pairs[row : row + 1]
     result["worst_case_nfev"] = int(spent.sum())
     result["nfev"] += result.worst_case_nfev
     if math.isnan(worst):
         result["message"] += " The worst case was not checked."
-    elif worst > met + 1e-6 * max(1.0, abs(met)):
+    elif worst > known + 1e-6 * max(1.0, abs(known)):
         result["message"] += (
-            f" An independent search found a worse case ({worst:.6g}) than this search did ({met:.6g})."
+            f" An independent search found a worse case ({worst:.6g}) than this search did ({known:.6g})."
         )
-    if not math.isnan(worst) and not checks.settled[row]:
+    if not math.isnan(worst) and not checks.is_confirmed[row]:
         result["message"] += (
             f" The searches for the worst case do not agree ({checks.agreeing[row]:.0%} of them found this "
             "value): the true worst case "
@@ -295,14 +300,14 @@ def _over_scenarios(
     algorithm: Any,
     **options: Any,
 ) -> Result:
-    """The least worst case over a finite set: an ordinary objective of x."""
+    """Minimise the worst case over a finite set of scenarios, which is an ordinary objective of x."""
 
     def worst(x: jax.Array) -> jax.Array:
         return jnp.max(jax.vmap(lambda y: fun(x, y))(jnp.asarray(scenarios, x.dtype)))
 
-    of_x = Problem(worst, x_bounds, name=getattr(fun, "__name__", "fun"))
-    trace_game(fun, of_x.dim, scenarios.shape[1], "float32")  # for its words on what is wrong
-    result = minimize(of_x, algorithm=algorithm, **options)
+    problem = Problem(worst, x_bounds, name=getattr(fun, "__name__", "fun"))
+    trace_game(fun, problem.dim, scenarios.shape[1], "float32")  # for its error messages
+    result = minimize(problem, algorithm=algorithm, **options)
     with jax.enable_x64(options["compute"].dtype == "float64"):
         values = np.array([float(fun(jnp.asarray(result.x), jnp.asarray(y))) for y in scenarios])
     if result.runs is not None:

@@ -1,11 +1,11 @@
-"""The front door: check the arguments, choose the algorithm, run, and return a Result."""
+"""minimize: check the arguments, choose the algorithm, run it, and return a Result."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from galapax import algorithms
 from galapax.api.constraints import stack_constraints
@@ -14,7 +14,7 @@ from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
 from galapax.core.interrupts import interrupts
 from galapax.core.island_model import Islands
-from galapax.core.options import Compute, Keep, Options, Workers
+from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartName, Workers
 from galapax.core.problem import EqTolerance, Problem
 from galapax.core.restarts import Restarts
 from galapax.execution.observers import Progress, observers
@@ -37,7 +37,7 @@ from galapax.results.result import Result
 def minimize(
     fun: str | Problem | Callable[..., Any],
     bounds: Any = None,
-    algorithm: str | Algorithm | None = None,
+    algorithm: str | Algorithm[Any] | None = None,
     *,
     ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
@@ -51,15 +51,15 @@ def minimize(
     target: float | None = None,
     patience: int | None = None,
     tolerance: float | None = None,
-    restarts: str | Restarts | None = "auto",
-    polish: bool | str = "auto",
+    restarts: RestartName | Restarts | None = "auto",
+    polish: bool | Literal["auto"] = "auto",
     islands: int | Islands | None = None,
     runs: int | range = 1,
     seed: int | None = 0,
     blackbox: bool = False,
     vectorized: bool = False,
     workers: int | Workers | Any = None,
-    on_failure: str | None = None,
+    on_failure: FailurePolicy | None = None,
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
     live: Any = False,

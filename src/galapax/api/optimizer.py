@@ -21,8 +21,8 @@ from galapax.core.evaluation import Evaluation, Population, Record, Shape
 from galapax.core.options import Compute
 from galapax.core.problem import FALLBACK_EQ_TOLERANCE, EqTolerance, Problem, as_bounds, check_tolerance
 from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, Restarts, SearchSummary, count_agreeing_searches
+from galapax.core.space import Space, as_space, is_variables
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
-from galapax.core.variables import Space, as_space, is_variables
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points
 from galapax.execution.memory import check_population
 from galapax.execution.restart_schedule import RestartState
@@ -63,7 +63,7 @@ class Optimizer:
     def __init__(
         self,
         bounds: Any,
-        algorithm: str | Algorithm | None = None,
+        algorithm: str | Algorithm[Any] | None = None,
         *,
         seed: int | None = 0,
         run: int = 0,
@@ -117,7 +117,7 @@ class Optimizer:
         self._before: Result | None = None  # the best of those that are over
         self._leg = self._next() if self._restarts is not None else NextSearch(solver, "first")
         with self._precision():
-            self._traced = None if problem is None else self._repairing(problem.coded())
+            self._traced = None if problem is None else self._repairing(problem.in_genes())
             self._search = self._new(Shape())
             described = problem or Problem(_elsewhere, bounds)
             size = self._search.algorithm.population
@@ -142,7 +142,7 @@ class Optimizer:
         first = not self._restart_state.past
         if first and self._shape is not None and algorithm.population is None:  # as many as were asked for already
             algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
-        bound = algorithm.bind(self.bounds.dim, shape, budget)
+        bound = algorithm.bind((self.bounds if self._space is None else self._space.genes).dim, shape, budget)
         traced = self._traced
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
@@ -272,7 +272,7 @@ class Optimizer:
         assert self._restarts is not None
         past, rng = self._restart_state.past, self._restart_state.policy_rng()
         leg = self._restarts.next(self.algorithm, past, self._left, rng.random)
-        return NextSearch(self.algorithm, "again") if isinstance(leg, Stop) else leg
+        return NextSearch(self.algorithm, "repeat") if isinstance(leg, Stop) else leg
 
     def _look(self, rests: int) -> None:
         """Begin another search, if the present one is over."""

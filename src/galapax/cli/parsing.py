@@ -16,7 +16,7 @@ import numpy as np
 
 from galapax import algorithms, problems
 from galapax.algorithms.cde import CoevolutionaryDE
-from galapax.api.minimax import TAKEN, usual
+from galapax.api.minimax import ACCEPTED_OPTIONS, default_coevolution
 from galapax.cli.shell_options import SOLVE, SUITE_ALGORITHMS, Arguments, run_options
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_integer, check_positive
@@ -201,12 +201,12 @@ def parse_game_algorithm(problem: MinMaxProblem, arguments: Arguments) -> Any:
         raise InputError(f"{problem.name} is a min-max problem, which only cde solves; remove --algorithm.")
     if arguments.algorithm is None and not arguments.setting:
         return None
-    return _with_settings(arguments, lambda: usual(problem))
+    return _with_settings(arguments, lambda: default_coevolution(problem))
 
 
 def refuse_min_max(arguments: Arguments, problem: str) -> None:
     """Refuse options of a run that do not apply to min-max problems."""
-    names = [name for name in run_options() if name not in TAKEN] + ["history_x", "choose", "gagpu_config"]
+    names = [name for name in run_options() if name not in ACCEPTED_OPTIONS] + ["history_x", "choose", "gagpu_config"]
     for name in names:
         value = getattr(arguments, name)
         if value is not None and value is not False:

@@ -50,7 +50,7 @@ def create_optimizer(
         max_evaluations = DEFAULT_EVALUATIONS if max_evaluations is None else max_evaluations
         restarts = algorithms.parse_restarts("auto", solver)
         if restarts is not None and population is None and not is_parallel:
-            restarts = restarts.one_by_one(dim, max_evaluations)
+            restarts = restarts.with_serial_evaluation(dim, max_evaluations)
     if population is None and not isinstance(algorithm, Algorithm) and restarts is None:
         shape = Shape(n_objectives, int(is_constrained), 0)
         solver = shrink_population_to_budget(solver, dim, shape, Budget(None, max_evaluations))

@@ -46,8 +46,9 @@ from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import Population, returned_by_fun
 from galapax.core.options import Workers
 from galapax.core.problem import Problem
+from galapax.core.space import variables_from_integrality
 from galapax.core.stop import Stop
-from galapax.core.variables import Variable, real, variables_from_integrality
+from galapax.core.variables import Variable, real
 from galapax.execution.observers import Progress
 from galapax.numerics import random
 from galapax.operators.differential import best_1, rand_1

@@ -21,7 +21,7 @@ from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import Function
-from galapax.core.variables import is_variables, variables_from_integrality
+from galapax.core.space import is_variables, variables_from_integrality
 from galapax.numerics import devices
 from galapax.objective.remote import pickle_functions
 from galapax.objective.worker import Functions

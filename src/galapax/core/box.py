@@ -1,4 +1,4 @@
-"""The box of the variables."""
+"""The box of the variables, and the grid on which discrete ones lie."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from galapax.core.errors import InputError
 
 
 class DiscreteGrid(NamedTuple):
-    """Which genes stand on whole numbers, and how far these go; all (d,). See `core/variables.py`."""
+    """Which genes are codes, whole numbers from `first` to `last`; all (d,). See `core/space.py`."""
 
-    discrete: Any  # bool: the gene is a code, a whole number
-    unordered: Any  # bool: codes next to each other have nothing in common
-    first: Any  # the least code; 0 where the gene is real
-    last: Any  # the greatest one
+    discrete: Any  # bool: the gene is a code
+    unordered: Any  # bool: neighbouring codes are not alike
+    first: Any  # 0 for a real gene
+    last: Any
 
 
 @jax.tree_util.register_dataclass
@@ -26,7 +26,7 @@ class DiscreteGrid(NamedTuple):
 class Bounds:
     """The box of d variables: `lower` and `upper`, both (d,).
 
-    grid: of genes, where some of them are codes of integers or choices.
+    grid: of genes, if some of them are codes of integers or choices.
     """
 
     lower: Any
@@ -42,9 +42,9 @@ class Bounds:
         return self.upper - self.lower
 
     def round_inwards(self, dtype: Any) -> Bounds:
-        """The same box in another precision, rounded inwards so that no point of it lies outside this one."""
+        """Return the box in another precision, rounded inwards so that no point of it lies outside this one."""
         with np.errstate(over="ignore"):
-            box = self._rounded(dtype)
+            box = self._cast(dtype)
             # XLA takes numbers below `tiny` for 0, and a box of no width has no points
             sound = np.isfinite(box.span) & (box.span >= np.finfo(dtype).tiny)
         if not sound.all():
@@ -55,7 +55,7 @@ class Bounds:
             )
         return box
 
-    def _rounded(self, dtype: Any) -> Bounds:
+    def _cast(self, dtype: Any) -> Bounds:
         lower, upper = (np.asarray(side).astype(dtype) for side in (self.lower, self.upper))
         lower = np.where(lower < self.lower, np.nextafter(lower, lower.dtype.type(np.inf)), lower)
         upper = np.where(upper > self.upper, np.nextafter(upper, upper.dtype.type(-np.inf)), upper)
@@ -69,16 +69,16 @@ class Bounds:
 
 
 def box(lower: float, upper: float, dim: int) -> Bounds:
-    """The same interval for each of `dim` variables."""
+    """Build the box with the same interval for each of `dim` variables."""
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
         raise InputError(f"dim must be a whole number of at least 1, got {dim!r}.")
     return as_bounds([(lower, upper)] * int(dim))
 
 
-def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
+def as_bounds(bounds: Any, argument: str = "bounds", allow_fixed: bool = False) -> Bounds:
     """Check `bounds` and return them as float64 NumPy arrays.
 
-    Accepted: a `Bounds`, scipy's `Bounds`, or one (lower, upper) pair per variable.
+    Accepted: a `Bounds`, scipy's `Bounds`, or one (lower, upper) pair per variable. allow_fixed: limits may be equal.
     """
     example = "one (lower, upper) pair per variable, such as [(-5, 5)] * 10"
     grid = None
@@ -122,7 +122,7 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
             )
         if low > high:
             raise InputError(f"{argument} of variable {i} are reversed: lower {low:g} > upper {high:g}; swap them.")
-        if low == high:
+        if low == high and not allow_fixed:
             raise InputError(
                 f"{argument} of variable {i} are equal ({low:g}): a fixed value is not a variable; "
                 f"put it into the objective as a constant{_rows(np.column_stack([lower, upper]))}."
@@ -131,7 +131,7 @@ def as_bounds(bounds: Any, argument: str = "bounds") -> Bounds:
 
 
 def _rows(pairs: np.ndarray) -> str:
-    """Advice to somebody who gave all lower and then all upper limits."""
+    """Return advice for bounds that seem to be all lower, then all upper limits."""
     if pairs.ndim != 2 or len(pairs) != 2 or not np.all(pairs[0] < pairs[1]):
         return ""
     return " (two rows, all lower and all upper limits? Then write list(zip(lower, upper)))"
@@ -140,8 +140,8 @@ def _rows(pairs: np.ndarray) -> str:
 def _as_floats(values: Any, argument: str) -> np.ndarray:
     try:
         if isinstance(values, list | tuple):  # None stands for "no limit" elsewhere; as NaN it is refused by name
-            given = [[np.nan if v is None else v for v in p] if isinstance(p, list | tuple) else p for p in values]
-            return as_float_array(given)
+            pairs = [[np.nan if v is None else v for v in p] if isinstance(p, list | tuple) else p for p in values]
+            return as_float_array(pairs)
         return as_float_array(values)
     except ValueError:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What a problem returns for candidates, and populations of evaluated individuals."""
+"""Evaluations of candidates, populations of evaluated individuals, and records of generations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jax import Array
 
 
 class Shape(NamedTuple):
-    """How many numbers one evaluation gives."""
+    """The number of objectives and constraints of one evaluation."""
 
     objectives: int = 1
     ineq: int = 0
@@ -21,15 +21,15 @@ class Shape(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What the problem says of n candidates. A failed one has objectives and violation +inf: it loses to any other."""
+    """The evaluation of n candidates. A failed one has objectives and violation +inf: it loses to any other."""
 
     objectives: Array  # (n, m), to be minimised
     violation: Array | None  # (n,), 0 when feasible; None for a problem without constraints
-    failed: Array  # (n,), how many of its evaluations gave NaN, inf or an exception: a bool where it has one
+    failed: Array  # (n,), number of evaluations with NaN, inf or an exception: a bool with one per candidate
     ineq: Array | None = None  # (n, p)
     eq: Array | None = None  # (n, q)
-    again: Array | None = None  # (n,), evaluations of points that failed, in whose place this candidate came
-    lost: Array | None = None  # (n,), how many evaluations failed of those, and of others made for this candidate
+    again: Array | None = None  # (n,), evaluations of failed points that this candidate replaced
+    lost: Array | None = None  # (n,), failures among those and other evaluations for this candidate
 
     @property
     def fitness(self) -> Array:
@@ -37,7 +37,7 @@ class Evaluation(NamedTuple):
 
 
 class Population(NamedTuple):
-    """n individuals with what is known of them."""
+    """n individuals with their evaluations."""
 
     x: Array  # (n, d)
     objectives: Array  # (n, m), +inf before the first evaluation
@@ -49,12 +49,13 @@ class Population(NamedTuple):
 
 
 def empty_population(x: Array, shape: Shape) -> Population:
-    """Individuals that lose to anything evaluated, which spares a special first generation."""
+    """Create individuals that lose to any evaluated one, so that the first generation is no special case."""
     worst = jnp.full((x.shape[0], shape.objectives), jnp.inf, x.dtype)
     return Population(x, worst, worst[:, 0] if shape.constrained else None)
 
 
 def as_population(candidates: Array, evaluation: Evaluation) -> Population:
+    """Combine candidates and their evaluation into a population."""
     return Population(candidates, evaluation.objectives, evaluation.violation)
 
 
@@ -62,7 +63,7 @@ OUTPUT_NAMES = ("fun", "ineq", "eq")
 
 
 class Values(NamedTuple):
-    """What `fun` of a black box may return, so that a simulator runs once for a point; a dict of the same does too.
+    """Return value of a black box that computes objective and constraints at once; a dict with these keys also works.
 
     fun: a number, or one for each objective. ineq, eq: constraints, a number or several each; feasible when every ineq
         <= 0 and every eq = 0 (to 1e-4).
@@ -74,41 +75,41 @@ class Values(NamedTuple):
 
 
 def returned_by_fun(x: Any) -> Any:
-    """Stands for a constraint of a problem whose values come with those of `fun`; it is never called."""
+    """Placeholder for constraints that a black box returns together with its objective; it is never called."""
     raise NotImplementedError("these constraints are returned by fun, together with its value.")
 
 
 class Columns(NamedTuple):
-    """Which parts a packed record has."""
+    """The columns of a packed record."""
 
     shape: Shape
-    hypervolume: bool  # several objectives and a reference point
-    x: int = 0  # how many variables of the best individual are kept
+    hypervolume: bool  # whether there are several objectives and a reference point
+    x: int = 0  # number of variables of the best individual
 
     @property
     def width(self) -> int:
-        """Numbers in a row."""
+        """The number of columns."""
         constraints = 2 if self.shape.constrained else 0
         return 3 + 3 * self.shape.objectives + constraints + self.hypervolume + self.is_estimated + self.x
 
     @property
     def is_estimated(self) -> bool:
-        """Whether the hypervolume is an estimate, which has an error."""
+        """Whether the hypervolume is an estimate with a standard error."""
         return self.hypervolume and self.shape.objectives > MAX_EXACT_HYPERVOLUME_OBJECTIVES
 
 
-MAX_EXACT_HYPERVOLUME_OBJECTIVES = 3  # objectives whose hypervolume is not estimated, see measures/hypervolumes.py
-FAILED_COLUMN = 1  # the column of failed evaluations; that of those made is the next
-HISTORY_FIRST_COLUMN = 2  # the columns from here on are history; those before it serve for counting alone
+MAX_EXACT_HYPERVOLUME_OBJECTIVES = 3  # objectives whose hypervolume is not estimated, see metrics/hypervolume.py
+FAILED_COLUMN = 1  # failed evaluations; the next column counts all evaluations
+HISTORY_FIRST_COLUMN = 2  # the columns before it only serve to count
 
 
 class Record(NamedTuple):
-    """What a generation of one run is remembered by; many of them have their axes in front."""
+    """The values of one generation of one run; several records have their axes in front."""
 
-    active: Any  # 1, or 0 for a row that a finished run did not make
-    failed: Any  # evaluations that failed
-    evaluations: Any  # evaluations made
-    best: Any  # (m,) see `engines.search.summary`
+    active: Any  # 1, or 0 after the run has ended
+    failed: Any  # number of failed evaluations
+    evaluations: Any  # number of evaluations
+    best: Any  # (m,) see execution/search.py
     mean: Any  # (m,)
     worst: Any  # (m,)
     violation: Any = None  # with constraints: of the best
@@ -118,26 +119,26 @@ class Record(NamedTuple):
     x: Any = None  # (d,) of the best
 
     def pack(self, dtype: Any) -> Array:
-        """One run's record as a row of numbers."""
+        """Pack the record of one run into a row of numbers."""
         columns = [jnp.asarray(field, dtype).reshape(-1) for field in self if field is not None]
         return jnp.concatenate(columns)
 
     @staticmethod
     def unpack(rows: Any, columns: Columns, first: int = 0, axis: int = -1) -> Record:
-        """The parts of rows that were packed along an axis. first: how many columns are left out at the left.
+        """Unpack rows that were packed along an axis. first: number of columns that are missing at the left.
 
-        Parts that are single numbers lose the axis.
+        Fields that are single numbers lose the axis.
         """
-        m, at = columns.shape.objectives, -first
-        ahead = (slice(None),) * (rows.ndim + axis if axis < 0 else axis)
+        m, position = columns.shape.objectives, -first
+        leading = (slice(None),) * (rows.ndim + axis if axis < 0 else axis)
 
         def take(width: int | None) -> Any:
-            nonlocal at
-            start = at
-            at += width or 1
+            nonlocal position
+            start = position
+            position += width or 1
             if start < 0:
                 return None
-            return rows[(*ahead, start if width is None else slice(start, start + width))]
+            return rows[(*leading, start if width is None else slice(start, start + width))]
 
         counts = [take(None) for _ in range(3)]
         values = [take(m) for _ in range(3)]

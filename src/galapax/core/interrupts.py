@@ -1,4 +1,4 @@
-"""Ctrl-C, noted instead of raised, so that nothing is cut in two and nothing that was computed is lost."""
+"""Deferred Ctrl-C: record the interrupt instead of raising it, so that the run returns its result so far."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 
 class Interrupts:
-    """Whether Ctrl-C came. at_once: tells whether it is also to be raised where it comes, in a user's own code."""
+    """Whether Ctrl-C was pressed. raises: returns whether to raise as well, as inside a user's objective."""
 
     def __init__(self) -> None:
         self.seen = False
-        self.at_once: Callable[[], bool] = lambda: False
+        self.raises: Callable[[], bool] = lambda: False
 
 
 _current: list[Interrupts] = []
@@ -22,10 +22,10 @@ _current: list[Interrupts] = []
 
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Note the first Ctrl-C from here on; a second one raises as usual. Inside another of its kind, that one holds.
+    """Record the first Ctrl-C inside the context; a second one raises as usual. Nested contexts share the outermost.
 
-    A call of the library opens it first and leaves it last, so that Ctrl-C is not lost between batches, or cells of a
-    study, or while the result is put together.
+    A verb opens it before anything else and closes it last, so that no Ctrl-C is lost between batches, between the
+    cells of a study, or while the result is assembled.
     """
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or previous is None:
@@ -34,18 +34,18 @@ def interrupts() -> Iterator[Interrupts]:
     if _current:
         yield _current[-1]
         return
-    noted = Interrupts()
+    state = Interrupts()
 
-    def note(signum: int, frame: Any) -> None:
-        noted.seen = True
+    def record_interrupt(signum: int, frame: FrameType | None) -> None:
+        state.seen = True
         signal.signal(signal.SIGINT, previous)
-        if noted.at_once():
+        if state.raises():
             raise KeyboardInterrupt
 
-    _current.append(noted)
-    signal.signal(signal.SIGINT, note)
+    _current.append(state)
+    signal.signal(signal.SIGINT, record_interrupt)
     try:
-        yield noted
+        yield state
     finally:
         _current.pop()
         signal.signal(signal.SIGINT, previous)

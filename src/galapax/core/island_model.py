@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.stability import experimental
 
-TOPOLOGIES = ("ring", "torus", "complete", "random")
+Topology = Literal["ring", "torus", "complete", "random"]
 
 
 @experimental
@@ -36,12 +36,12 @@ class Islands:
     count: int = 4
     migrate_every: int = 20
     migrants: int = 2
-    topology: str = "ring"
-    send: str = "best"
-    replace: str = "worst"
+    topology: Topology = "ring"
+    send: Literal["best", "random"] = "best"
+    replace: Literal["worst", "random"] = "worst"
 
     def check(self, population: int) -> None:
-        """Refuse what cannot be, for islands with populations of this size."""
+        """Check the fields, for islands with populations of this size."""
         check_integer(self.count, "islands: count", 1)
         check_integer(self.migrate_every, "islands: migrate_every", 1)
         most = max(1, population // 2)
@@ -49,14 +49,14 @@ class Islands:
             raise InputError(
                 f"islands: migrants must be at most half a population, {most} of {population}; got {self.migrants}."
             )
-        choices = {"topology": TOPOLOGIES, "send": ("best", "random"), "replace": ("worst", "random")}
+        choices = {"topology": get_args(Topology), "send": ("best", "random"), "replace": ("worst", "random")}
         for name, options in choices.items():
             if getattr(self, name) not in options:
-                names = ", ".join(f'"{one}"' for one in options[:-1]) + f' or "{options[-1]}"'
+                names = ", ".join(f'"{option}"' for option in options[:-1]) + f' or "{options[-1]}"'
                 raise InputError(f"islands: {name} must be {names}; got {getattr(self, name)!r}.")
 
     def routes(self, turn: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where the migrants of a migration come from: island, and number among those that it sends, (count, migrants).
+        """Return where migrants come from: their island, and their index among those that it sends, (count, migrants).
 
         turn: the number of the migration, from 1.
         """
@@ -81,7 +81,7 @@ class Islands:
 
 
 def parse_islands(islands: Any) -> Islands | None:
-    """What `islands=` means: an Islands, or their number."""
+    """Convert the argument `islands`, an Islands or their number."""
     if islands is None or isinstance(islands, Islands):
         return islands
     if isinstance(islands, bool) or not isinstance(islands, int | np.integer):

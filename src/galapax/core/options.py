@@ -11,9 +11,10 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from galapax.core.checks import (
     abbreviate,
@@ -29,8 +30,12 @@ from galapax.core.errors import InputError
 from galapax.core.island_model import Islands, parse_islands
 from galapax.core.restarts import Restarts
 
-ENGINES = ("auto", "xla", "fused", "native")
-FAILURE_POLICIES = ("worst", "raise", "resample")
+Engine = Literal["auto", "xla", "fused", "native"]
+FailurePolicy = Literal["worst", "raise", "resample"]
+Precision = Literal["float32", "float64"]
+RestartName = Literal["auto", "plain", "ipop", "bipop", "portfolio"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+FAILURE_POLICIES: tuple[FailurePolicy, ...] = get_args(FailurePolicy)
 MAX_RUN_NUMBER = 2**32  # run numbers are folded into the key as 32-bit words
 
 Check = Callable[[Any, str], Any]  # (value, name) -> the value as it is stored; raises InputError
@@ -38,13 +43,12 @@ Check = Callable[[Any, str], Any]  # (value, name) -> the value as it is stored;
 
 @dataclass(frozen=True)
 class Spec:
-    """What is known of an option besides its type and default.
+    """Metadata of an option besides its type and default.
 
-    help: one sentence, for the shell and the reference. check: validates and converts a value; not called with a None
-    that is the default.
-    shell: the type of the value on the command line; None where the shell does not have it. name: in the shell, if it
-    is another one. flags: further spellings there, such as "-n". panel: under which heading `--help` lists it.
-    identifies: whether a checkpoint can only be resumed with the same value.
+    help: one sentence, for the shell and the reference. check: validates and converts a value; not called for None if
+    that is the default. shell: the type of the value on the command line; None if it is no option there. name: its name
+    there, if different. flags: further spellings there, such as "-n". panel: its heading in `--help`. identifies:
+    whether a checkpoint can only be resumed with the same value.
     """
 
     help: str
@@ -61,7 +65,8 @@ def option(default: Any, help: str, check: Check | None = None, **spec: Any) -> 
     return field(default=default, metadata={"spec": Spec(help, check, **spec)})
 
 
-# --- checks that more than one option, or a message test, needs -------------------------------------------------------
+# --- checks
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _check_count(least: int, why: str = "") -> Check:
@@ -112,7 +117,7 @@ def _check_snapshots(value: Any, name: str) -> tuple[int, ...]:
 
 def _check_dtype(value: Any, name: str) -> str:
     try:
-        dtype = repr(value) if isinstance(value, np.generic) else np.dtype(value).name  # a number is no type
+        dtype = repr(value) if isinstance(value, np.generic) else np.dtype(value).name  # refuse numbers
     except (TypeError, ValueError, SyntaxError):  # NumPy parses strings such as "01"
         dtype = repr(value)
     if dtype not in ("float32", "float64"):
@@ -174,7 +179,7 @@ def _check_pool(value: Any, name: str) -> Any:
 
 
 class Checked:
-    """A frozen dataclass of options that checks its values when it is made."""
+    """Base of frozen dataclasses of options: checks the values at construction."""
 
     def __post_init__(self) -> None:
         for entry in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -186,7 +191,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Workers(Checked):
-    """Where black boxes are called, and what becomes of calls that fail.
+    """Where black boxes are called, and how failed calls are handled.
 
     pool: a number of processes, -1 for one per core; a concurrent.futures executor (a pool, Dask's
         client.get_executor(), mpi4py.futures), or a function that creates one; None calls the functions in this
@@ -227,12 +232,12 @@ class Workers(Checked):
 
     @property
     def processes(self) -> int | None:
-        """How many processes are to be started; None where an executor was given, or nothing."""
+        """Number of processes to start; None with an executor, or without workers."""
         return self.pool if isinstance(self.pool, int) else None
 
     @property
     def executor(self) -> Any:
-        """The executor that was given, or the function that creates one; else None."""
+        """The user's executor, or the function that creates one; else None."""
         return None if isinstance(self.pool, int) else self.pool
 
 
@@ -246,7 +251,7 @@ class Keep(Checked):
         instead of the last population. No point of a run's front is dominated by one that the run evaluated.
     """
 
-    history: bool | str = option(True, "Keep the values of every generation.", _check_history, identifies=True)
+    history: bool | Literal["x"] = option(True, "Keep the values of every generation.", _check_history, identifies=True)
     snapshots: tuple[int, ...] = option((), "Keep whole populations for convergence maps: generations 1,10,100 or "
                                       "every:10.", _check_snapshots, shell=str, panel="Keep",
                                       identifies=True)  # fmt: skip
@@ -269,13 +274,13 @@ class Compute(Checked):
         for objectives that take long or populations of a million. Rounding may differ from a run on one device.
     """
 
-    engine: str = option("auto", "auto, xla, fused (one GPU kernel for the run) or native (one for the CPU).",
+    engine: Engine = option("auto", "auto, xla, fused (one GPU kernel for the run) or native (one for the CPU).",
                          _check_choice(*ENGINES), shell=str, panel="Compute")  # fmt: skip
-    dtype: Any = option(None, "float32 or float64.", _check_dtype, shell=str, panel="Compute")
+    dtype: Precision | DTypeLike | None = option(None, "float32 or float64.", _check_dtype, shell=str, panel="Compute")
     threads: int | None = option(None, "Threads that compute the runs on a CPU, by default one per core.",
                                  _check_count(1), shell=int, panel="Compute")  # fmt: skip
-    devices: str | None = option(None, "all: let all devices evaluate one population together.", _check_devices,
-                                 shell=str, panel="Compute")  # fmt: skip
+    devices: Literal["all"] | None = option(None, "all: let all devices evaluate one population together.",
+                                 _check_devices, shell=str, panel="Compute")  # fmt: skip
 
 
 def _check_group(kind: type[Checked], example: str) -> Check:
@@ -300,7 +305,7 @@ def _check_islands(value: Any, name: str) -> Islands | None:
 
 @dataclass(frozen=True)
 class Options(Checked):
-    """The options of a run, checked one by one; what must fit together is checked by `Task`."""
+    """The options of a run, each checked by itself; `Task` checks combinations."""
 
     population: int | None = option(None, "Number of individuals.", None, shell=int, flags=("-n",), panel="Search")
     generations: int | None = option(None, "Maximum number of generations (1000; the default algorithm is limited by "
@@ -317,11 +322,12 @@ class Options(Checked):
                                   shell=int, panel="Limits")  # fmt: skip
     tolerance: float | None = option(None, "Stop a run once its population spans less than this fraction of the box; 0 "
                                      "disables the rule.", _check_fraction, shell=float, panel="Limits")  # fmt: skip
-    restarts: str | Restarts | None = option("auto", "What to do after convergence: none, plain, ipop, bipop or "
-                                             "portfolio; auto uses the default.", None, shell=str,
-                                             panel="Search")  # fmt: skip
-    polish: bool | str = option("auto", "Refine the best point with its gradient, if it has one.", _check_polish,
-                                shell=bool, panel="Search", identifies=True)  # fmt: skip
+    restarts: RestartName | Restarts | None = option(
+        "auto", "What to do after convergence: none, plain, ipop, bipop or portfolio; auto uses the default.", None,
+        shell=str, panel="Search",
+    )  # fmt: skip
+    polish: bool | Literal["auto"] = option("auto", "Refine the best point with its gradient, if it has one.",
+                                _check_polish, shell=bool, panel="Search", identifies=True)  # fmt: skip
     islands: Islands | None = option(None, "Populations per run that exchange individuals.", _check_islands, shell=int,
                                      panel="Search")  # fmt: skip
     x0: Any = option(None, "A CSV file of starting points, one per row, such as population.csv.", None, shell="path",
@@ -336,7 +342,7 @@ class Options(Checked):
                               panel="Evaluation")  # fmt: skip
     blackbox: bool = option(False, "The functions are plain Python or NumPy, not JAX.", check_bool, shell=bool,
                             panel="Evaluation")  # fmt: skip
-    on_failure: str | None = option(None, "How to treat NaN, inf and exceptions: worst, raise or resample.",
+    on_failure: FailurePolicy | None = option(None, "How to treat NaN, inf and exceptions: worst, raise or resample.",
                                     _check_failure_policy, shell=str, panel="Evaluation",
                                     identifies=True)  # fmt: skip
     workers: Workers = option(None, "How black boxes are called.", _check_workers)
@@ -352,7 +358,7 @@ class Options(Checked):
 
     @classmethod
     def parse(cls, arguments: Mapping[str, Any]) -> Options:
-        """Check the arguments of a verb, those that are options."""
+        """Build the options from those arguments of a verb that are options."""
         return cls(**{name: arguments[name] for name in cls.__dataclass_fields__ if name in arguments})
 
     @property
@@ -369,17 +375,17 @@ GROUPS: dict[str, type[Checked]] = {"workers": Workers, "keep": Keep, "compute":
 
 
 class Leaf(NamedTuple):
-    """One option that is no group: where it is, and what is known of it."""
+    """One option that is not a group: where it is declared, and its metadata."""
 
     name: str  # unique among all leaves
-    group: str  # the group that it is in; "" for an option of its own
-    field: str  # its name there
+    group: str  # the group that holds it; "" for none
+    field: str  # its name in the group
     default: Any
     spec: Spec
 
 
-def leaves() -> Iterator[Leaf]:
-    """Every option, those of groups one by one."""
+def iterate_leaves() -> Iterator[Leaf]:
+    """Iterate over every option, with those of groups one by one."""
     for entry in dataclasses.fields(Options):
         if entry.name not in GROUPS:
             yield Leaf(entry.name, "", entry.name, entry.default, entry.metadata["spec"])
@@ -389,32 +395,30 @@ def leaves() -> Iterator[Leaf]:
             yield Leaf(spec.name or entry.name, group, entry.name, entry.default, spec)
 
 
-LEAVES = {leaf.name: leaf for leaf in leaves()}
+LEAVES = {leaf.name: leaf for leaf in iterate_leaves()}
 
 
 def read(options: Options, name: str) -> Any:
-    """Read the option of that name, also one of a group."""
+    """Return the value of an option by name, also of one in a group."""
     leaf = LEAVES[name]
     return getattr(getattr(options, leaf.group) if leaf.group else options, leaf.field)
 
 
 def group_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrange values by the names of leaves as the arguments of a verb: those of a group that differ from their
-    defaults become the group.
-    """
+    """Convert {name of a leaf: value} to the arguments of a verb; values in a group become the group."""
     arguments: dict[str, Any] = {}
-    grouped: dict[str, dict[str, Any]] = {}
+    group_fields: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         leaf = LEAVES[name]
         if not leaf.group:
             arguments[name] = value
         elif value != leaf.default:
-            grouped.setdefault(leaf.group, {})[leaf.field] = value
-    return arguments | {group: GROUPS[group](**fields) for group, fields in grouped.items()}
+            group_fields.setdefault(leaf.group, {})[leaf.field] = value
+    return arguments | {group: GROUPS[group](**fields) for group, fields in group_fields.items()}
 
 
 def threads_from_environment() -> int | None:
-    """What GALAPAX_THREADS says."""
+    """Return the number of threads of GALAPAX_THREADS; None if it is not set."""
     text = os.environ.get("GALAPAX_THREADS", "")
     if text and not (text.isdigit() and int(text)):
         raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {text!r}.")

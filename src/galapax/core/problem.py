@@ -1,4 +1,4 @@
-"""What is to be solved: a box, an objective of one solution, and its constraints."""
+"""Problems: a box or declared variables, an objective of one solution, and its constraints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from galapax.core.box import box as box
 from galapax.core.checks import RESERVED_COLUMNS, HTMLRepr, abbreviate, check_number, clean_name
 from galapax.core.errors import InputError
 from galapax.core.evaluation import returned_by_fun
-from galapax.core.variables import GeneFunction, Space, VectorFunction, as_space, is_variables
+from galapax.core.space import GeneFunction, Space, VectorFunction, as_space, is_variables
 
 Function = Callable[..., Any]
 
@@ -52,12 +52,12 @@ def derive_eq_tolerance(eq: np.ndarray, relative: float = RELATIVE_EQ_TOLERANCE)
 
 
 def missing_function(x: Any) -> Any:
-    """Stands for the functions of a problem that came out of a file."""
+    """Placeholder for the functions of a problem that was loaded or copied; calling it raises."""
     raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
 
 class ProblemDescription(HTMLRepr):
-    """How a problem is called and what its parts are called; shared by all kinds."""
+    """Names, units and known optima of a problem; the base of all kinds of problems."""
 
     name: str
     title: str
@@ -74,7 +74,7 @@ class ProblemDescription(HTMLRepr):
     derived: Mapping[str, Function] | None = None
     space: Space | None = None
 
-    if TYPE_CHECKING:  # at run time it would be taken for the default of a field
+    if TYPE_CHECKING:  # at run time a dataclass would take it for the default of the field
 
         @property
         def bounds(self) -> Bounds:
@@ -95,37 +95,37 @@ class ProblemDescription(HTMLRepr):
         return list(self.objectives) if self.objectives is not None else [f"f{i + 1}" for i in range(count)]
 
     def with_unit(self, name: str) -> str:
-        """The name with its unit, if it has one."""
+        """Return a name with its unit, if it has one."""
         unit = (self.units or {}).get(name)
         return f"{name} [{unit}]" if unit else name
 
-    def named(self, x: Any) -> dict[str, Any]:
-        """One solution x (d,) by the names of its variables: floats, and of declared variables ints, bools, labels."""
+    def params(self, x: Any) -> dict[str, Any]:
+        """Return one solution x (d,) by name: floats, and of declared variables ints, bools and labels."""
         if self.space is not None:
             return self.space.values(x)
         return dict(zip(self.variable_names(), (float(v) for v in x), strict=True))
 
     def show(self, i: int, number: float) -> str:
-        """The value of variable i as text."""
+        """Return the value of variable i as text."""
         return f"{number:.8g}" if self.space is None else self.space.variables[i].show(number)
 
     def limits(self, i: int) -> tuple[str, str]:
-        """The bounds of variable i as text."""
+        """Return the bounds of variable i as text."""
         if self.space is not None:
             return self.space.variables[i].range()
         return f"{self.bounds.lower[i]:g}", f"{self.bounds.upper[i]:g}"
 
     def choices(self, i: int) -> list[str]:
-        """The choices of variable i as text, where they have no order, so that no bounds make sense; else none."""
+        """Return the choices of variable i as text if they have no order, and so no bounds; else an empty list."""
         variable = None if self.space is None else self.space.variables[i]
         return [] if variable is None or variable.ordered else [str(label) for label in variable.labels]
 
     def without_functions(self) -> Self:
-        """A copy that describes the problem but cannot evaluate it; unlike most functions it can be pickled."""
+        """Return a copy without its functions, which can be pickled but not evaluated."""
         raise NotImplementedError
 
     def _take_names(self) -> None:
-        """Check `name`, `title` and `source`; a problem without a name has its function's."""
+        """Check `name`, `title` and `source`; the default name is that of the function."""
         for argument in ("name", "title", "source"):
             object.__setattr__(self, argument, clean_name(getattr(self, argument), argument))
         if not self.name:
@@ -133,7 +133,7 @@ class ProblemDescription(HTMLRepr):
             object.__setattr__(self, "name", str(getattr(fun, "__name__", type(fun).__name__)))
 
     def __repr__(self) -> str:
-        """In a line: what was given, without functions and long lists."""
+        """Write the problem in one line, without functions and long lists."""
         fields = [repr(self.name), f"{self.dim} variable{'s' if self.dim != 1 else ''}"]
         for name in ("ineq", "eq", "optimum", "reference_point", "objectives"):
             value = getattr(self, name, None)
@@ -142,7 +142,7 @@ class ProblemDescription(HTMLRepr):
         return f"{type(self).__name__}({', '.join(fields)})"
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)  # type: ignore[type-var]
 
 
@@ -169,7 +169,7 @@ class Problem(ProblemDescription):
     """
 
     fun: Function
-    bounds: Bounds
+    bounds: Any  # Bounds once constructed; whatever `as_bounds` and `as_space` take before
     ineq: Function | None = None
     eq: Function | None = None
     name: str = ""
@@ -225,9 +225,9 @@ class Problem(ProblemDescription):
                 named = {name: clean_name(unit, f"the unit of {name}") for name, unit in named.items()}
             object.__setattr__(self, argument, named)
         for name in self.units or {}:
-            if name not in (valid := {*self.variable_names(), *(self.objectives or ()), *(self.derived or ())}):
+            if name not in (valid := self._nameable()):
                 raise InputError(f"units names {name!r}, which is not one of {', '.join(sorted(valid))}.")
-        if self.fun is not missing_function:  # what was saved when these names were taken is still to be read
+        if self.fun is not missing_function:  # runs saved before these names were reserved must load
             for argument in ("variables", "objectives", "derived"):
                 for name in set(RESERVED_COLUMNS).intersection(getattr(self, argument) or ()):
                     raise InputError(
@@ -235,14 +235,20 @@ class Problem(ProblemDescription):
                         "another name."
                     )
 
+    def _nameable(self) -> set[str]:
+        """Return the names that may have a unit."""
+        declared = [] if self.space is None else self.space.names()
+        return {*self.variable_names(), *declared, *(self.objectives or ()), *(self.derived or ())}
+
     def _take_variables(self) -> None:
-        """Take the bounds, or the variables in their place, and make the functions those of a vector x."""
+        """Take the bounds, or the variables in their place, and wrap the functions as functions of a vector x."""
         if not isinstance(self.space, Space | None):
             raise InputError(f"space comes from bounds= with gx.real and its like: give those; got {self.space!r}.")
-        if is_variables(self.bounds):
+        has_space = self.space is not None and self.bounds is self.space.bounds
+        if not has_space and is_variables(self.bounds):
             space = as_space(self.bounds)
-            named = any(v.name is not None for v in space.variables)
-            if named and self.variables is None:
+            has_names = any(v.name is not None for v in space.variables)
+            if has_names and self.variables is None:
                 object.__setattr__(self, "variables", tuple(space.names()))
             units = {n: v.unit for n, v in zip(space.names(), space.variables, strict=True) if v.unit is not None}
             if units:
@@ -260,8 +266,8 @@ class Problem(ProblemDescription):
             derived = {name: _as_vector_function(function, self.space) for name, function in self.derived.items()}
             object.__setattr__(self, "derived", derived)
 
-    def coded(self) -> Problem:
-        """The same problem as one of genes, see core/variables.py; itself where those are x."""
+    def in_genes(self) -> Problem:
+        """Return the problem as a function of genes, see core/space.py; itself if those are x."""
         space = self.space
         if space is None or isinstance(self.fun, GeneFunction):
             return self
@@ -271,7 +277,10 @@ class Problem(ProblemDescription):
 
         functions: dict[str, Any] = {name: of_genes(getattr(self, name)) for name in ("fun", "ineq", "eq")}
         derived = None if self.derived is None else {name: of_genes(f) for name, f in self.derived.items()}
-        return replace(self, **functions, derived=derived, bounds=space.genes)
+        names = self.variables
+        if names is not None:  # fixed variables have no gene
+            names = [name for name, v in zip(names, space.variables, strict=True) if not v.is_fixed]
+        return replace(self, **functions, derived=derived, bounds=space.genes, variables=names)
 
     @property
     def constrained(self) -> bool:
@@ -286,7 +295,7 @@ class Problem(ProblemDescription):
 
 
 def _as_vector_function(function: Any, space: Space | None) -> Any:
-    """A user's function as one of a vector x."""
+    """Wrap a user's function as a function of a vector x."""
     if isinstance(function, VectorFunction):
         function = function.function
     if space is None or function in (None, missing_function, returned_by_fun):
@@ -302,8 +311,8 @@ class MinMaxProblem(ProblemDescription):
     """
 
     fun: Function
-    x_bounds: Bounds
-    y_bounds: Bounds
+    x_bounds: Any  # Bounds once constructed, as in Problem
+    y_bounds: Any
     name: str = ""
     title: str = ""
     source: str = ""
@@ -327,7 +336,7 @@ class MinMaxProblem(ProblemDescription):
 
 
 def _only_real(variables: Any, argument: str) -> Bounds:
-    """The box of variables that are nothing but real numbers in a list."""
+    """Return the box of variables that are only real numbers in a list."""
     space = as_space(variables, argument)
     if not space.plain:
         raise InputError(

@@ -1,7 +1,7 @@
-"""What a run does when a search of its own comes to rest: it begins another one, or ends.
+"""Restart policies: decide which search follows when one has converged.
 
-A run is then a row of searches, each with an algorithm of its own, and a policy says which one comes next. Policies are
-pure: they know what the searches so far found and spent, and draw numbers that belong to the run.
+A run that restarts is a sequence of searches, each with its own algorithm. Policies are pure: they see the summaries of
+the finished searches and draw random numbers that belong to the run.
 """
 
 from __future__ import annotations
@@ -16,59 +16,59 @@ import numpy as np
 from galapax.core.algorithm import Algorithm, double_population, scale_spread
 from galapax.core.stop import Stop
 
-SAME_POINT_DISTANCE = 1e-6  # share of the box within which two searches ended at the same point
+SAME_POINT_DISTANCE = 1e-6  # share of the box within which two end points count as the same
 SAME_VALUE_TOLERANCE = 1e-9  # relative difference of two values that count as the same
-MIN_AGREEING_SEARCHES = 5  # searches that must end at the best point before a run is done
-MAX_DOUBLINGS = 9  # doublings of the first population
-MIN_SEARCH_GENERATIONS = 100  # that a search takes at least, about
+MIN_AGREEING_SEARCHES = 5  # searches that must converge to the best point before a run is done
+MAX_DOUBLINGS = 9  # of the first population
+MIN_SEARCH_GENERATIONS = 100  # that a search is expected to take, at least
 
 
 class SearchSummary(NamedTuple):
-    """A search that is over."""
+    """The result of a finished search."""
 
     kind: str
     population: int
     evaluations: int
     best: float  # to be minimised
     violation: float
-    x: np.ndarray  # (d,), in shares of the box
+    x: np.ndarray  # (d,), scaled to the unit cube
     stop: Stop
 
 
 class NextSearch(NamedTuple):
-    """The next search of a run."""
+    """The next search of a run: its algorithm and limits."""
 
     algorithm: Algorithm
     kind: str
-    evaluations: float = math.inf  # at most so many; the run's own limit holds besides
-    polish: bool = False  # refine what it found by its gradient
+    evaluations: float = math.inf  # limit of this search; the limit of the run holds as well
+    polish: bool = False  # refine its best point with the gradient
 
 
 def count_agreeing_searches(past: Sequence[SearchSummary]) -> int:
-    """How many searches converged to the best point that any of them found, or to one as good."""
+    """Count the searches that converged to the best point of all, or to one of the same value."""
     if not past:
         return 0
     best = min(past, key=lambda p: (p.violation, p.best))
 
-    def same(p: SearchSummary) -> bool:
-        near = bool(np.max(np.abs(p.x - best.x)) <= SAME_POINT_DISTANCE)
-        alike = abs(p.best - best.best) <= SAME_VALUE_TOLERANCE * abs(best.best)
-        return p.stop is Stop.TOLERANCE and p.violation <= best.violation and (near or alike)
+    def agrees(search: SearchSummary) -> bool:
+        same_point = bool(np.max(np.abs(search.x - best.x)) <= SAME_POINT_DISTANCE)
+        same_value = abs(search.best - best.best) <= SAME_VALUE_TOLERANCE * abs(best.best)
+        return search.stop is Stop.TOLERANCE and search.violation <= best.violation and (same_point or same_value)
 
-    return sum(map(same, past))
+    return sum(map(agrees, past))
 
 
 class Restarts:
-    """A policy."""
+    """Base class of restart policies; a subclass implements `next`."""
 
     name: str
 
     def with_gradients(self, dim: int) -> Restarts:
-        """The policy for an objective of `dim` variables that has a gradient."""
+        """Return the policy for an objective of `dim` variables that has a gradient."""
         return self
 
-    def one_by_one(self, dim: int, most: float) -> Restarts:
-        """The policy for a black box of `dim` variables that is called `most` times, a point after the other."""
+    def with_serial_evaluation(self, dim: int, max_evaluations: float) -> Restarts:
+        """Return the policy for a black box of `dim` variables that evaluates one point after another."""
         return self
 
     def first_algorithm(self, algorithm: Algorithm) -> Algorithm:
@@ -79,34 +79,35 @@ class Restarts:
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
-        """The search that follows those of the past, or why there is none.
+        """Return the search that follows the finished ones, or the reason to end the run.
 
-        algorithm: what the user chose. evaluations_left: that the run may still make. draw: gives a number in [0, 1).
+        algorithm: the one that the user chose. evaluations_left: the rest of the run's budget. draw: draws a uniform
+        number in [0, 1).
         """
         raise NotImplementedError
 
     def predict_next(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], upcoming: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
-        """Searches that are likely to follow `leg`, the next one: what they need may be made ready meanwhile."""
+        """Return searches that are likely to follow `upcoming`, so that their programs can be compiled meanwhile."""
         return []
 
 
 @dataclass(frozen=True)
-class Plain(Restarts):
-    """The same search again, from another place."""
+class IndependentRestarts(Restarts):
+    """Repeat the same search from new starting points (multi-start)."""
 
     name = "plain"
 
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
-        return NextSearch(algorithm, "again")
+        return NextSearch(algorithm, "repeat")
 
 
 @dataclass(frozen=True)
 class IPOP(Restarts):
-    """Each search has twice the population of the one before.
+    """Double the population with each restart.
 
     Auger & Hansen (2005), IEEE CEC, 1769-1776, doi:10.1109/CEC.2005.1554902.
     """
@@ -123,10 +124,10 @@ class IPOP(Restarts):
 
 @dataclass(frozen=True)
 class BIPOP(Restarts):
-    """Large populations that double, and between them small ones that begin closer: whichever has spent less goes on.
+    """Alternate doubling large populations with small ones of a smaller step: the regime that spent less is next.
 
-    Hansen (2009), GECCO Companion, 2389-2396, doi:10.1145/1570256.1570333. Differs from the paper: small populations,
-    too, are the first one times a power of two, so that few programs are compiled.
+    Hansen (2009), GECCO Companion, 2389-2396, doi:10.1145/1570256.1570333. Differs from the paper: small populations
+    are also the first one times a power of two, so that few programs are compiled.
     """
 
     name = "bipop"
@@ -141,17 +142,18 @@ class BIPOP(Restarts):
         first = past[0].population
         if not large or spent_large <= spent_small:
             return NextSearch(double_population(algorithm, first, min(len(large) + 1, MAX_DOUBLINGS)), "large")
-        times = round((min(len(large), MAX_DOUBLINGS) - 1) * draw() ** 2)
-        closer = scale_spread(double_population(algorithm, first, times), 10 ** (-2 * draw()))
-        return NextSearch(closer, "small", max(spent_large / 2, first * 2.0**times))
+        doublings = round((min(len(large), MAX_DOUBLINGS) - 1) * draw() ** 2)
+        local_search = scale_spread(double_population(algorithm, first, doublings), 10 ** (-2 * draw()))
+        return NextSearch(local_search, "small", max(spent_large / 2, first * 2.0**doublings))
 
     def predict_next(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], upcoming: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         if not past:
             return []
-        times = sum(p.kind == "large" for p in past) + (leg.kind == "large") + 1
-        affordable = (
-            times <= MAX_DOUBLINGS and MIN_SEARCH_GENERATIONS * past[0].population * 2**times <= evaluations_left
+        doublings = sum(p.kind == "large" for p in past) + (upcoming.kind == "large") + 1
+        first = past[0].population
+        is_affordable = doublings <= MAX_DOUBLINGS and (
+            MIN_SEARCH_GENERATIONS * first * 2**doublings <= evaluations_left
         )
-        return [NextSearch(double_population(algorithm, past[0].population, times), "large")] if affordable else []
+        return [NextSearch(double_population(algorithm, first, doublings), "large")] if is_affordable else []

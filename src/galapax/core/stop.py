@@ -1,4 +1,4 @@
-"""Why a run ends: the rules it is given, and a name for each ending with its sentence."""
+"""Termination: the rules of a run, and the reasons why it ended with a sentence for each."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ UNLIMITED = 2**31 - 1
 
 
 class Stop(StrEnum):
-    """What ended a run. Its value is what files and programs say, `by` what tables say."""
+    """Termination reason of a run. The value is for files and programs, `by` for tables."""
 
-    BUDGET = "budget"  # all generations or evaluations that it had were made
+    BUDGET = "budget"  # the limit of generations or evaluations was reached
     TARGET = "target"
-    TOLERANCE = "tolerance"  # the search has converged, and the answer is where it did
-    ELSEWHERE = "elsewhere"  # the search has converged, but to a worse point than one that it had sampled before
+    TOLERANCE = "tolerance"  # the search converged to the answer
+    ELSEWHERE = "elsewhere"  # the search converged to a worse point than one that it had sampled before
     STALL = "stall"
     INTERRUPT = "interrupt"
     TIME = "time"
     CALLBACK = "callback"
     PAGE = "page"
     FAILURES = "failures"
-    WORKERS = "workers"  # none is left to evaluate anything
+    WORKERS = "workers"  # no worker is left
 
     @property
     def early(self) -> bool:
-        """Whether somebody ended it from outside, before its own rules did."""
+        """Whether it was ended from outside, before its own rules applied."""
         return self not in STOP_CODES
 
     @property
     def done(self) -> bool:
-        """Whether the run ended because it had found what it was to find."""
+        """Whether the run reached its target or converged."""
         return self in (Stop.TARGET, Stop.TOLERANCE)
 
     @property
     def by(self) -> str:
-        """Whose doing it was."""
+        """What ended the run, for tables."""
         return _BY[self]
 
     def sentence(
@@ -50,9 +50,7 @@ class Stop(StrEnum):
         limits: tuple[int | None, int | None] = (None, None),
         spent: int | None = None,
     ) -> str:
-        """Why a run ended after this many generations. limits: the generations and evaluations it was allowed. spent:
-        the evaluations it made.
-        """
+        """Write the reason as a sentence. limits: of generations and evaluations. spent: evaluations of the run."""
         if self is Stop.BUDGET:
             missed = " The target was not reached." if np.isfinite(rules.target) else ""
             generations, evaluations = limits
@@ -104,23 +102,23 @@ STOP_CODES = {
     Stop.TOLERANCE: 3,
     Stop.BUDGET: 4,
     Stop.ELSEWHERE: 5,
-}  # what a run's own rules say on the device; RUNNING for none of them
+}  # codes of a run's own rules on the device; RUNNING for none of them
 
 
 def stop_from_code(code: int) -> Stop:
-    """The rule with this code; of a run that was still going, its budget."""
+    """Return the reason of a code; the budget for a run that was still active."""
     return next((stop for stop, stop_code in STOP_CODES.items() if stop_code == code), Stop.BUDGET)
 
 
 class Rules(NamedTuple):
-    """When a run ends. All data, so that no rule changes the program."""
+    """The termination rules of a run. All are data, so that no rule changes the program."""
 
-    generations: Any  # at most so many
+    generations: Any  # limit
     target: Any  # stop once the best feasible value is at most this
-    stall: Any  # stop after so many generations without a better value
-    reference: Any = None  # (m,) of several objectives: "better" is then a larger hypervolume up to this point
-    tolerance: Any = 0.0  # stop a search that has converged so far, as a share of the box; 0 for never
-    evaluations: Any = None  # of algorithms whose generations take now more and now less: at most so many
+    stall: Any  # stop after this many generations without a better value
+    reference: Any = None  # (m,) of several objectives: "better" means a larger hypervolume up to this point
+    tolerance: Any = 0.0  # stop a search whose population spans less than this share of the box; 0 for never
+    evaluations: Any = None  # limit, for algorithms whose generations take different numbers of evaluations
 
     def as_arrays(self, dtype: Any) -> Rules:
         reference = None if self.reference is None else np.asarray(self.reference, dtype)

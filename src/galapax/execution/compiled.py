@@ -230,7 +230,7 @@ def map_slices(
     """Return work(slice, program) of every slice, computed on threads; slices on one device share their program."""
     programs = {group[0].device: program(group[0]) for group in group_by_device(batches)}
     if devices.on_cpu():
-        threads = _threads_that_fit(threads, max(each.needs for each in programs.values()))
+        threads = _threads_that_fit(threads, max(each.working_bytes for each in programs.values()))
     return map_on_threads(threads, lambda batch: work(batch, programs[batch.device]), batches)
 
 

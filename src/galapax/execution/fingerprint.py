@@ -15,7 +15,7 @@ from galapax.algorithms.minmax_cde import Payoff
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.options import LEAVES, read
 from galapax.core.problem import MinMaxProblem
-from galapax.core.variables import VectorFunction
+from galapax.core.space import VectorFunction
 from galapax.execution.task import Task
 from galapax.numerics import devices
 from galapax.version import __version__

@@ -48,7 +48,7 @@ class HostEngine:
         self._waiting: list[Any] = []  # the first values of the slices, until they are told
 
     def begin(self, batches: list[Slice]) -> None:
-        self.interrupts.at_once = lambda: self.box.calling
+        self.interrupts.raises = lambda: self.box.calling
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
         first = [self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial) for batch in batches]
         self.box.check_workers(sum(len(batch.active_rows) for batch in batches) * first[0].state.candidates.shape[1])
@@ -87,7 +87,7 @@ class HostEngine:
         return self.box.memory()
 
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        self.interrupts.at_once = lambda: self.box.calling
+        self.interrupts.raises = lambda: self.box.calling
         self.check(self.box.shape)
         for batch, arrays in zip(batches, carries, strict=True):
             batch.search = replace(batch.search, shape=self.box.shape)

@@ -271,7 +271,7 @@ def read_best(task: Task, read_survivors: Callable[[], Population]) -> Best:
     if not np.isfinite(objectives[row, 0]):
         return Best()
     x = task.decoded(genes[row])
-    return Best(x, task.problem.named(x))
+    return Best(x, task.problem.params(x))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from galapax.execution.slices import CACHED, MOST
 from galapax.execution.state import Outcome, Polish, to_host
 from galapax.execution.task import Task
 from galapax.local.lbfgs import MAX_STORED_PAIRS_LBFGS
-from galapax.local.refine import Refined, least_evaluations, refine
+from galapax.local.refine import RefinedRuns, min_evaluations, refine
 from galapax.numerics import devices
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.traced import Formulas
@@ -58,14 +58,14 @@ def run_polish(
     runs = len(x)
     about = Polish(np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool), np.zeros(runs, bool))
     runs_out = PolishedRuns(x.copy(), best.copy(), violation.copy(), about)
-    is_usable = np.isfinite(best) & (max_evaluations >= least_evaluations(task.shape))
+    is_usable = np.isfinite(best) & (max_evaluations >= min_evaluations(task.shape))
     rows, size = np.flatnonzero(is_usable), _slice_width(task)
     for batch in (rows[i : i + size] for i in range(0, len(rows), size)):
         if not may_continue():
             break
         padded = np.concatenate([batch, np.repeat(batch[:1], size - len(batch))])
         try:
-            refined: Refined = clock.call(
+            refined: RefinedRuns = clock.call(
                 refine, (task.objective,), *_refine_arguments(task, x[padded], max_evaluations[padded])
             )
         except (jax.errors.JaxRuntimeError, OutOfMemory) as error:
@@ -100,7 +100,7 @@ def precompile_if_expected(task: Task) -> None:
     background thread would only delay what is needed first.
     """
     if task.rules.generations != UNLIMITED and task.rules.target == -math.inf and not task.problem.constrained:
-        PROGRAMS.precompile(lambda: precompile_polish(task), with_another=True)
+        PROGRAMS.precompile(lambda: precompile_polish(task), when_compiling=True)
 
 
 def precompile_polish(task: Task) -> Iterator[None]:
@@ -124,7 +124,7 @@ def polish(task: Task, clock: CompileTimer, total: Outcome, may_continue: Callab
         return replace(total, polish=f"not tried, because {why}")
     track = total.track
     budget = polish_budget(task, track.evaluations, track.reason)
-    if not (budget >= least_evaluations(task.shape)).any():
+    if not (budget >= min_evaluations(task.shape)).any():
         is_exhausted = task.options.polish is True or not np.isin(track.reason, _CONVERGED).all()
         reason = "no evaluations were left" if is_exhausted else "the runs had reached the target or converged"
         return replace(total, polish=f"not tried, because {reason}")

@@ -163,7 +163,7 @@ def _open_checkpoint(task: Task, observers: Observers, interrupt_state: Interrup
     def on_terminate(signum: int, frame: Any) -> None:
         nonlocal is_terminated
         is_terminated = interrupt_state.seen = True
-        if interrupt_state.at_once():
+        if interrupt_state.raises():
             raise KeyboardInterrupt
 
     handles_signal = (

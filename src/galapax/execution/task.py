@@ -59,7 +59,7 @@ MIN_DEFAULT_GENERATIONS = 1000
 class Task:
     """A validated request: every one of its solvers makes `runs` runs."""
 
-    problem: ProblemDescription  # as one of genes, see core/variables.py
+    problem: ProblemDescription  # as a function of genes, see core/space.py
     declared: ProblemDescription  # as the user wrote it: what a Result shows
     options: Options  # with defaults resolved
     objective: Traced | None  # None for a black box
@@ -320,7 +320,7 @@ def build_task(
     declared, dtype, blackbox, islands = problem, str(options.compute.dtype), options.blackbox, options.islands
     if isinstance(problem, Problem) and problem.space is not None:
         problem.space.check(dtype)
-        problem = problem.coded()
+        problem = problem.in_genes()
     random.root_key(options.seed)  # type: ignore[arg-type]  # refuses what is no seed
     problem.bounds.round_inwards(dtype)  # refuses a box that this precision does not hold, before anything is compiled
     limit = generation_limit(solvers[0], options)
@@ -528,4 +528,4 @@ def effective_restarts(task: Task) -> Restarts | None:
     if task.restarts is None or not _is_sequential_blackbox(task):
         return task.restarts
     limit = task.rules.evaluations
-    return task.restarts.one_by_one(task.problem.dim, math.inf if limit is None else float(limit))
+    return task.restarts.with_serial_evaluation(task.problem.dim, math.inf if limit is None else float(limit))

@@ -1,15 +1,14 @@
-"""Min-max answers refined by gradients: x that minimises the worst of a few y, and y that follow it.
+"""Gradient-based refinement of min-max answers: descend in x on the worst of several local maxima over y.
 
 The worst case of x is the largest of a few local maxima over y. Each of them moves with x, and by the envelope theorem
-its slope in x is that of the function with y held still. So x descends the largest of them, as the constraints
-f(x, y_i) <= t of a problem in x and t (local/augmented_lagrangian.py); then y are sought anew, local maxima that were
-not met before join, and x descends again. Hettich & Kortanek (1993), SIAM Review 35(3):380-429, section 7.3,
-doi:10.1137/1035089.
+its slope in x is that of the function with y fixed. So x minimises the largest of them, as a problem in x and t with
+the constraints f(x, y_i) <= t (local/augmented_lagrangian.py); then the maxima are searched again, new ones join, and x
+descends again. Hettich & Kortanek (1993), SIAM Review 35(3):380-429, section 7.3, doi:10.1137/1035089.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,54 +18,55 @@ from jax import Array, lax
 from galapax.core.interrupts import Interrupts
 from galapax.core.problem import Bounds
 from galapax.local import augmented_lagrangian, lbfgs
-from galapax.local.augmented_lagrangian import Interval
-from galapax.local.lbfgs import ENDED
-from galapax.local.worst_case import BATCH_SIZE, Check, worst_cases
+from galapax.local.augmented_lagrangian import Interval, LagrangianDescent
+from galapax.local.lbfgs import ENDED, Descent
+from galapax.local.refine import GRADIENT_COST
+from galapax.local.worst_case import BATCH_SIZE, WorstCaseCheck, find_worst_cases
 from galapax.numerics import compile_cache, random
 from galapax.operators.sampling import sample_uniform
 
 if TYPE_CHECKING:
     from galapax.objective.game import Game, TracedGame
+    from galapax.objective.hoist_constants import Constants
 
-MAX_ATTEMPTS = 3  # to refine an x whose check finds a worse case than all that were met
-RELATIVE_TOLERANCE = 1e-7  # of the value: changes below it count as none
-MAX_ROUNDS = 9  # searches for y, each followed by a descent of x; fewer where QUIET of them in a row bring nothing
-MAX_QUIET_ROUNDS = 2
+MAX_ATTEMPTS = 3  # refinements of an x whose check finds a worse case than all known ones
+RELATIVE_TOLERANCE = 1e-7  # of the value: smaller changes count as none
+MAX_ROUNDS = 9  # searches over y, each followed by a descent in x
+MAX_QUIET_ROUNDS = 2  # rounds in a row without a gain
 MIN_RELATIVE_GAIN = 1e-9  # of the value, or of all that was gained
-MAX_OPPONENTS = 12  # local maxima over y that x is judged by
-NEW_OPPONENTS = 12  # y that are sought anew in each round, half of them from the worst of a cloud of points
-CLOUD_POINTS = 256  # of which half have some variables at a wall: the worst case is often at one
+MAX_OPPONENTS = 12  # local maxima over y in the descent
+NEW_OPPONENTS = 12  # ascents from new points in each round, half of them from the worst points of a sample
+SAMPLE_POINTS = 256  # half of them with some variables at a bound, where the worst case often is
 ASCENT_EVALUATIONS = 60  # evaluations of an ascent in y
 FOLLOW_EVALUATIONS = 8  # evaluations by which a y follows x during a descent
 MAX_DESCENT_EVALUATIONS = 800  # evaluations of x in a round
-STEP_SHARES = np.array([1.0, 0.5, 0.2, 0.05, 0.01])  # of the way that a descent went
-GRADIENT_COST = 4  # evaluations that a gradient counts for, see local/refine.py
-SAME_POINT_DISTANCE = 1e-6  # of the box: y this close to each other are one
+BACKTRACKING_SHARES = np.array([1.0, 0.5, 0.2, 0.05, 0.01])  # of the way that a descent went
+SAME_Y_DISTANCE = 1e-6  # of the box: y within this distance count as one
 
 
 class MinMaxRefinement(NamedTuple):
-    """Of one run, or of R of them."""
+    """State of the refinement of one run, or of R runs."""
 
     x: Array  # (dx,) the best
-    value: Array  # the worst value of x among the y that were met
-    y: Array  # (KEPT, dy) the worst y for x, worst first
-    before: Array  # the worst value that was met by the x that it began with
-    gain: Array  # by how much the last round was better than those before it
-    quiet: Array  # rounds in a row that brought nothing
-    pairs: Array  # evaluations
-    here: Array  # (dx,) where x is to be looked at next
-    judges: Array  # (KEPT, dy) y by which the next descent is judged
+    value: Array  # the worst value of x among the known y
+    y: Array  # (MAX_OPPONENTS, dy) the worst known y for x, worst first
+    first_value: Array  # the worst value of the first x among the known y
+    gain: Array  # of the last round
+    n_quiet: Array  # rounds in a row without a gain
+    n_pairs: Array  # evaluations
+    next_x: Array  # (dx,) result of the last descent, to be checked next
+    opponents: Array  # (MAX_OPPONENTS, dy) y of the next descent
 
 
 class RefinedMinMax(NamedTuple):
-    """Of R runs: x, refined or as it was, and the check of its worst case."""
+    """The x of R runs, refined or as they were, and the checks of their worst cases."""
 
     x: np.ndarray  # (R, dx)
-    value: np.ndarray  # (R,) the worst value among the y that x was judged by
-    check: Check
-    pairs: np.ndarray  # (R,) evaluations of the refinement
-    better: np.ndarray  # (R,) bool: x is refined
-    converged: np.ndarray  # (R,) bool: refining it further brought nothing, and the check found nothing worse
+    value: np.ndarray  # (R,) the worst value among the known y
+    check: WorstCaseCheck
+    n_pairs: np.ndarray  # (R,) evaluations of the refinement
+    is_better: np.ndarray  # (R,) bool: x is refined
+    has_converged: np.ndarray  # (R,) bool: further refinement gained nothing, and the check found nothing worse
 
 
 def refine_minmax(
@@ -78,174 +78,190 @@ def refine_minmax(
     numbers: np.ndarray,
     interrupts: Interrupts,
 ) -> RefinedMinMax:
-    """Refine x (R, dx), judged by opponents (R, dy, k), and check what comes of it; never to a worse case than before.
+    """Refine x (R, dx) against opponents (R, dy, k), and check the result; the worst case never gets worse.
 
-    numbers: of the runs, (R,). Where the check finds a y that is worse than all that were met, x is refined once more.
+    numbers: of the runs, (R,). If the check finds a y that is worse than all known ones, x is refined once more.
     """
     runs = len(x)
     keys = np.concatenate([random.run_keys(seed, 2**30 + int(n), 1) for n in numbers])
-    best, met = x.copy(), opponents.copy()
-    value, before, gain, pairs = np.full(runs, np.inf), np.full(runs, np.inf), np.zeros(runs), np.zeros(runs, np.int64)
-    check = Check.none(runs, boxes[1].dim)
-    active = np.arange(runs)  # those that are still refined
+    best, known_y = x.copy(), opponents.copy()
+    value, first_value = np.full(runs, np.inf), np.full(runs, np.inf)
+    gain, n_pairs = np.zeros(runs), np.zeros(runs, np.int64)
+    check = WorstCaseCheck.empty(runs, boxes[1].dim)
+    active = np.arange(runs)  # runs that are still refined
     for attempt in range(MAX_ATTEMPTS):
         if interrupts.seen or not active.size:
             break
         for start in range(0, active.size, BATCH_SIZE):
-            rows = active[
-                np.minimum(np.arange(start, start + BATCH_SIZE), active.size - 1)
-            ]  # as many always: one program
-            batch_arguments = (traced.consts, best[rows], met[rows], boxes, keys[rows] + np.uint32(attempt))
-            refinement = jax.device_get(compile_cache.call(exchange, (traced.game,), *batch_arguments))
+            # a fixed number of rows, for one program
+            rows = active[np.minimum(np.arange(start, start + BATCH_SIZE), active.size - 1)]
+            batch_arguments = (traced.consts, best[rows], known_y[rows], boxes, keys[rows] + np.uint32(attempt))
+            refinement = jax.device_get(compile_cache.call(refine_batch, (traced.game,), *batch_arguments))
             batch_rows = rows[: active.size - start]
             k = len(batch_rows)
             if not attempt:
-                before[batch_rows] = refinement.before[:k]
-            best[batch_rows], value[batch_rows], gain[batch_rows] = (
-                refinement.x[:k],
-                refinement.value[:k],
-                refinement.gain[:k],
-            )
-            pairs[batch_rows] += refinement.pairs[:k].astype(np.int64)
-            met[batch_rows, :, -MAX_OPPONENTS:] = refinement.y[:k].swapaxes(1, 2)[:, :, : met.shape[2]]
-        new_check = worst_cases(traced, best[active], met[active], boxes[1], seed, numbers[active], interrupts)
-        check.put(active, new_check)
-        worse = check.value[active] > value[active] + RELATIVE_TOLERANCE * np.maximum(1, np.abs(value[active]))
-        met[active[worse], :, 0] = check.y[active[worse]]
-        active = active[worse]
-    better = (check.value < before) & np.any(best != x, axis=1)  # the x before had at least that worst case
-    same = np.flatnonzero(~better)
-    if same.size:
-        best[same] = x[same]
-        check.put(same, worst_cases(traced, x[same], opponents[same], boxes[1], seed, numbers[same], interrupts))
-    still = np.abs(gain) <= RELATIVE_TOLERANCE * np.maximum(1, np.abs(value))
-    agreed = check.value <= value + RELATIVE_TOLERANCE * np.maximum(1, np.abs(value))
-    return RefinedMinMax(best, value, check, pairs, better, still & agreed & check.settled & np.isfinite(value))
+                first_value[batch_rows] = refinement.first_value[:k]
+            best[batch_rows], value[batch_rows] = refinement.x[:k], refinement.value[:k]
+            gain[batch_rows] = refinement.gain[:k]
+            n_pairs[batch_rows] += refinement.n_pairs[:k].astype(np.int64)
+            worst_y = refinement.y[:k].swapaxes(1, 2)
+            known_y[batch_rows, :, -MAX_OPPONENTS:] = worst_y[:, :, : known_y.shape[2]]
+        new_check = find_worst_cases(traced, best[active], known_y[active], boxes[1], seed, numbers[active], interrupts)
+        check.update_rows(active, new_check)
+        is_worse = check.value[active] > value[active] + RELATIVE_TOLERANCE * np.maximum(1, np.abs(value[active]))
+        known_y[active[is_worse], :, 0] = check.y[active[is_worse]]
+        active = active[is_worse]
+    is_better = (check.value < first_value) & np.any(best != x, axis=1)  # the first x had at least that worst case
+    unchanged = np.flatnonzero(~is_better)
+    if unchanged.size:
+        best[unchanged] = x[unchanged]
+        first_check = find_worst_cases(
+            traced, x[unchanged], opponents[unchanged], boxes[1], seed, numbers[unchanged], interrupts
+        )
+        check.update_rows(unchanged, first_check)
+    tolerance = RELATIVE_TOLERANCE * np.maximum(1, np.abs(value))
+    is_confirmed = check.is_confirmed & (check.value <= value + tolerance)
+    has_converged = (np.abs(gain) <= tolerance) & is_confirmed & np.isfinite(value)
+    return RefinedMinMax(best, value, check, n_pairs, is_better, has_converged)
 
 
-def exchange(
-    game: Game, consts: Any, x: Array, opponents: Array, boxes: tuple[Bounds, Bounds], keys: Array
+def refine_batch(
+    game: Game, consts: Constants, x: Array, opponents: Array, boxes: tuple[Bounds, Bounds], keys: Array
 ) -> MinMaxRefinement:
-    """Refine each x (R, dx), whose opponents are (R, dy, k). boxes: of x and of y."""
+    """Refine each x (R, dx) against its opponents (R, dy, k). boxes: of x and of y."""
     return jax.vmap(lambda x, y, key: _refine_one(game, consts, x, y.T, boxes[0], boxes[1], key))(x, opponents, keys)
 
 
 def _refine_one(
-    game: Game, consts: Any, x: Array, met: Array, x_box: Bounds, y_box: Bounds, key: Array
+    game: Game, consts: Constants, x: Array, known_y: Array, x_box: Bounds, y_box: Bounds, key: Array
 ) -> MinMaxRefinement:
-    def worth(x: Array, y: Array) -> Array:
+    def payoffs(x: Array, y: Array) -> Array:
         values = jax.vmap(lambda y: game.one(consts, x, y))(y)
         return jnp.where(jnp.isnan(values), -jnp.inf, values)
 
-    each = 1 + GRADIENT_COST
-    of_round = (STEP_SHARES.size + 1) * CLOUD_POINTS + (MAX_OPPONENTS + NEW_OPPONENTS) * (ASCENT_EVALUATIONS * each + 1)
+    step_cost = 1 + GRADIENT_COST
+    n_ascents = MAX_OPPONENTS + NEW_OPPONENTS
+    round_cost = (BACKTRACKING_SHARES.size + 1) * SAMPLE_POINTS + n_ascents * (ASCENT_EVALUATIONS * step_cost + 1)
 
-    def refine_round(i: Any, best: MinMaxRefinement) -> MinMaxRefinement:
-        """Search for the worst y of `here`; then descend from the best x, judged by the worst of all y so far."""
-        cloud = _sample_cloud(random.fold_in(key, i), y_box)
-        known_y = jnp.concatenate([best.judges, best.y, cloud])
-        trials = best.x + STEP_SHARES[:, None].astype(best.x.dtype) * (
-            best.here - best.x
-        )  # a descent may have gone too far
-        here = trials[jnp.argmin(jax.vmap(lambda x: jnp.max(worth(x, known_y)))(trials))]
-        worst = jnp.argsort(-worth(here, cloud))[: NEW_OPPONENTS // 2]
-        start = jnp.concatenate([best.judges, cloud[worst], cloud[: NEW_OPPONENTS - NEW_OPPONENTS // 2]])
-        maxima = _ascend(game, consts, here, start, y_box, ASCENT_EVALUATIONS)
-        maxima, values = _distinct_worst(maxima, worth(here, maxima), y_box)
-        better = values[0] < best.value
+    def refine_round(i: Array, best: MinMaxRefinement) -> MinMaxRefinement:
+        """Search the worst y of the last descent's x; then descend from the best x on the worst of all known y."""
+        sample = _sample_with_bounds(random.fold_in(key, i), y_box)
+        all_y = jnp.concatenate([best.opponents, best.y, sample])
+        # backtrack, because a descent may have gone too far
+        trials = best.x + BACKTRACKING_SHARES[:, None].astype(best.x.dtype) * (best.next_x - best.x)
+        trial = trials[jnp.argmin(jax.vmap(lambda x: jnp.max(payoffs(x, all_y)))(trials))]
+        worst = jnp.argsort(-payoffs(trial, sample))[: NEW_OPPONENTS // 2]
+        start = jnp.concatenate([best.opponents, sample[worst], sample[: NEW_OPPONENTS - NEW_OPPONENTS // 2]])
+        maxima = _ascend(game, consts, trial, start, y_box, ASCENT_EVALUATIONS)
+        maxima, values = _select_distinct_worst(maxima, payoffs(trial, maxima), y_box)
+        is_better = values[0] < best.value
         gain = jnp.where(jnp.isfinite(best.value), best.value - values[0], 0)
-        x, value = jnp.where(better, here, best.x), jnp.where(better, values[0], best.value)
-        first = jnp.where(i == 0, values[0], best.before)
-        candidates_y = jnp.concatenate([maxima, best.judges])
-        judges, _ = _distinct_worst(candidates_y, jnp.maximum(worth(x, candidates_y), worth(here, candidates_y)), y_box)
-        next_x, n_steps = _descend(game, consts, x, judges, x_box, y_box)
+        x, value = jnp.where(is_better, trial, best.x), jnp.where(is_better, values[0], best.value)
+        first_value = jnp.where(i == 0, values[0], best.first_value)
+        candidates_y = jnp.concatenate([maxima, best.opponents])
+        largest = jnp.maximum(payoffs(x, candidates_y), payoffs(trial, candidates_y))
+        opponents, _ = _select_distinct_worst(candidates_y, largest, y_box)
+        next_x, n_steps = _descend(game, consts, x, opponents, x_box, y_box)
+        is_gain = gain > MIN_RELATIVE_GAIN * jnp.maximum(jnp.abs(value), first_value - value)
         return MinMaxRefinement(
             x=x,
             value=value,
-            y=jnp.where(better, maxima, best.y),
-            before=first,
+            y=jnp.where(is_better, maxima, best.y),
+            first_value=first_value,
             gain=gain,
-            quiet=jnp.where(
-                gain > MIN_RELATIVE_GAIN * jnp.maximum(jnp.abs(value), first - value), 0, best.quiet + (i > 0)
-            ),
-            pairs=best.pairs + of_round + n_steps * MAX_OPPONENTS * (FOLLOW_EVALUATIONS + 1) * each,
-            here=next_x,
-            judges=judges,
+            n_quiet=jnp.where(is_gain, 0, best.n_quiet + (i > 0)),
+            n_pairs=best.n_pairs + round_cost + n_steps * MAX_OPPONENTS * (FOLLOW_EVALUATIONS + 1) * step_cost,
+            next_x=next_x,
+            opponents=opponents,
         )
 
-    judges = met[jnp.argsort(-worth(x, met))[:MAX_OPPONENTS]]
+    opponents = known_y[jnp.argsort(-payoffs(x, known_y))[:MAX_OPPONENTS]]
     zero = jnp.zeros((), x.dtype)
-    start = MinMaxRefinement(x, zero + jnp.inf, judges, zero, zero, zero, zero + met.shape[0], x, judges)
+    start = MinMaxRefinement(
+        x=x,
+        value=zero + jnp.inf,
+        y=opponents,
+        first_value=zero,
+        gain=zero,
+        n_quiet=zero,
+        n_pairs=zero + known_y.shape[0],
+        next_x=x,
+        opponents=opponents,
+    )
 
-    def going(candidates_y: tuple[Array, MinMaxRefinement]) -> Array:
-        return (candidates_y[0] < MAX_ROUNDS) & (candidates_y[1].quiet < MAX_QUIET_ROUNDS)
+    def is_running(carry: tuple[Array, MinMaxRefinement]) -> Array:
+        return (carry[0] < MAX_ROUNDS) & (carry[1].n_quiet < MAX_QUIET_ROUNDS)
 
-    return lax.while_loop(
-        going, lambda candidates_y: (candidates_y[0] + 1, refine_round(*candidates_y)), (jnp.int32(0), start)
-    )[1]
+    return lax.while_loop(is_running, lambda carry: (carry[0] + 1, refine_round(*carry)), (jnp.int32(0), start))[1]
 
 
-def _ascend(game: Game, consts: Any, x: Array, y: Array, box: Bounds, trials: int) -> Array:
-    """Local maxima over y that ascents from y (k, dy) came to."""
+def _ascend(game: Game, consts: Constants, x: Array, y: Array, box: Bounds, n_evaluations: int) -> Array:
+    """Ascend from each y (k, dy) to a local maximum."""
 
-    def look(y: Array) -> tuple[Array, Array]:
+    def evaluate(y: Array) -> tuple[Array, Array]:
         return jax.value_and_grad(lambda y: -game.one(consts, x, y))(y)
 
-    def step(_: Any, was: Any) -> Any:
-        new = jax.vmap(lambda d: lbfgs.tell(d, *look(d.trial), box, -jnp.inf, 0.0))(was)
-        ended = was.status == ENDED
-        return jax.tree.map(lambda a, b: jnp.where(ended.reshape((-1,) + (1,) * (a.ndim - 1)), b, a), new, was)
+    def step(_: Array, state: Descent) -> Descent:
+        new = jax.vmap(lambda d: lbfgs.tell(d, *evaluate(d.trial), box, -jnp.inf, 0.0))(state)
+        has_ended = state.status == ENDED
+        stepped: Descent = jax.tree.map(
+            lambda a, b: jnp.where(has_ended.reshape((-1,) + (1,) * (a.ndim - 1)), b, a), new, state
+        )
+        return stepped
 
-    return lax.fori_loop(0, trials, step, jax.vmap(lbfgs.begin)(y)).x
-
-
-def _sample_cloud(key: Array, box: Bounds) -> Array:
-    """Points of a box, (CLOUD, d)."""
-    inside, walls = random.split(key, 2)
-    points = sample_uniform(inside, box, CLOUD_POINTS)
-    side = random.uniform(walls, points.shape, points.dtype)
-    at_wall = jnp.where(side < 0.35, box.lower, jnp.where(side > 0.65, box.upper, points))
-    return jnp.where((jnp.arange(CLOUD_POINTS) % 2 == 0)[:, None], points, at_wall)
+    return lax.fori_loop(0, n_evaluations, step, jax.vmap(lbfgs.begin)(y)).x
 
 
-def _distinct_worst(y: Array, values: Array, box: Bounds) -> tuple[Array, Array]:
-    """The KEPT y (k, dy) with the largest values, worst first, those that are the same as a worse one last."""
+def _sample_with_bounds(key: Array, box: Bounds) -> Array:
+    """Sample points of a box (SAMPLE_POINTS, d), every other one with some variables at a bound."""
+    key_inside, key_bound = random.split(key, 2)
+    points = sample_uniform(key_inside, box, SAMPLE_POINTS)
+    side = random.uniform(key_bound, points.shape, points.dtype)
+    at_bound = jnp.where(side < 0.35, box.lower, jnp.where(side > 0.65, box.upper, points))
+    return jnp.where((jnp.arange(SAMPLE_POINTS) % 2 == 0)[:, None], points, at_bound)
+
+
+def _select_distinct_worst(y: Array, values: Array, box: Bounds) -> tuple[Array, Array]:
+    """Select MAX_OPPONENTS of y (k, dy) with the largest values, worst first; duplicates come last."""
     order = jnp.argsort(-values)
     y, values = y[order], values[order]
-    far = jnp.max(jnp.abs((y[:, None] - y[None, :]) / box.span), axis=2)
+    distance = jnp.max(jnp.abs((y[:, None] - y[None, :]) / box.span), axis=2)
     k = jnp.arange(y.shape[0])
-    double = jnp.any((far < SAME_POINT_DISTANCE) & (k[None, :] < k[:, None]), axis=1)
-    order = jnp.argsort(double, stable=True)[:MAX_OPPONENTS]
+    is_duplicate = jnp.any((distance < SAME_Y_DISTANCE) & (k[None, :] < k[:, None]), axis=1)
+    order = jnp.argsort(is_duplicate, stable=True)[:MAX_OPPONENTS]
     return y[order], values[order]
 
 
-def _descend(game: Game, consts: Any, x: Array, y: Array, x_box: Bounds, y_box: Bounds) -> tuple[Array, Array]:
-    """x where the largest of the local maxima near y (KEPT, dy) is least, and how many evaluations of them it took."""
+def _descend(game: Game, consts: Constants, x: Array, y: Array, x_box: Bounds, y_box: Bounds) -> tuple[Array, Array]:
+    """Minimise over x the largest of the local maxima near y (MAX_OPPONENTS, dy); also count the evaluations of x."""
     dim, dtype = x.shape[0], x.dtype
     values, slopes = jax.vmap(lambda y: jax.value_and_grad(lambda x: game.one(consts, x, y))(x))(y)
-    sound = jnp.isfinite(values)
-    top = jnp.max(jnp.where(sound, values, -jnp.inf))
-    steep = jnp.max(jnp.where(sound[:, None], jnp.abs(slopes * x_box.span), 0))
-    unit = jnp.where(jnp.isfinite(steep) & (steep > 0), steep, 1)
-    limits = jnp.array([-1.0, 1.0], dtype)
-    box = Bounds(jnp.append(x_box.lower, limits[0]), jnp.append(x_box.upper, limits[1]))
+    is_finite = jnp.isfinite(values)
+    largest = jnp.max(jnp.where(is_finite, values, -jnp.inf))
+    steepest = jnp.max(jnp.where(is_finite[:, None], jnp.abs(slopes * x_box.span), 0))
+    unit = jnp.where(jnp.isfinite(steepest) & (steepest > 0), steepest, 1)
+    t_limits = jnp.array([-1.0, 1.0], dtype)
+    box = Bounds(jnp.append(x_box.lower, t_limits[0]), jnp.append(x_box.upper, t_limits[1]))
     interval = Interval(jnp.full(MAX_OPPONENTS, -jnp.inf, dtype), jnp.zeros(MAX_OPPONENTS, dtype))
 
-    def judged(point: Array, multipliers: Array, penalty: Array) -> tuple[Array, Array]:
-        here = lax.stop_gradient(point[:dim])
-        follow = lax.stop_gradient(_ascend(game, consts, here, y, y_box, FOLLOW_EVALUATIONS))
-        values_followed = jax.vmap(lambda y: game.one(consts, point[:dim], y))(follow)
-        gaps = jnp.where(sound, (values_followed - top) / unit - point[dim], -1)
-        return augmented_lagrangian.value(jnp.append(point[dim], gaps), multipliers, penalty, interval), gaps
+    def evaluate(point: Array, multipliers: Array, penalty: Array) -> tuple[Array, Array]:
+        fixed_x = lax.stop_gradient(point[:dim])
+        moved_y = lax.stop_gradient(_ascend(game, consts, fixed_x, y, y_box, FOLLOW_EVALUATIONS))
+        values = jax.vmap(lambda y: game.one(consts, point[:dim], y))(moved_y)
+        constraints = jnp.where(is_finite, (values - largest) / unit - point[dim], -1)
+        outputs = jnp.append(point[dim], constraints)
+        return augmented_lagrangian.lagrangian_value(outputs, multipliers, penalty, interval), constraints
 
-    def step(both: tuple[Any, Array]) -> tuple[Any, Array]:
-        state, n_steps = both
-        trial = state.descent.trial
-        (value, gaps), gradient = jax.value_and_grad(judged, has_aux=True)(trial, state.multipliers, state.penalty)
-        return augmented_lagrangian.tell(state, value, gradient, gaps, interval, box), n_steps + 1
+    def step(carry: tuple[LagrangianDescent, Array]) -> tuple[LagrangianDescent, Array]:
+        state, n_steps = carry
+        with_gradient = jax.value_and_grad(evaluate, has_aux=True)
+        (value, constraints), gradient = with_gradient(state.descent.trial, state.multipliers, state.penalty)
+        return augmented_lagrangian.tell(state, value, gradient, constraints, interval, box), n_steps + 1
 
-    share = jax.nn.softmax(jnp.where(sound, (values - top) / (1e-6 * unit), -jnp.inf))
-    start = augmented_lagrangian.begin(jnp.append(x, jnp.zeros(1, dtype)), share)
-    going = lambda both: ~both[0].ended & (both[1] < MAX_DESCENT_EVALUATIONS)  # noqa: E731
-    end, n_steps = lax.while_loop(going, step, (start, jnp.zeros((), dtype)))
+    def is_running(carry: tuple[LagrangianDescent, Array]) -> Array:
+        return ~carry[0].ended & (carry[1] < MAX_DESCENT_EVALUATIONS)
+
+    multipliers = jax.nn.softmax(jnp.where(is_finite, (values - largest) / (1e-6 * unit), -jnp.inf))
+    start = augmented_lagrangian.begin(jnp.append(x, jnp.zeros(1, dtype)), multipliers)
+    end, n_steps = lax.while_loop(is_running, step, (start, jnp.zeros((), dtype)))
     return end.descent.x[:dim], n_steps

@@ -401,7 +401,7 @@ class BlackBox:
 
     def _note_failure(self, x: np.ndarray, failure: Failure) -> None:
         if self.raise_failures:
-            where = x.tolist() if self.problem.space is None else self.problem.named(self.problem.space.decode(x))
+            where = x.tolist() if self.problem.space is None else self.problem.params(self.problem.space.decode(x))
             raise EvaluationError(f"{failure.error}, at x = {where}") from failure.cause
         if len(self.failures) < MAX_SHOWN_FAILURES:
             self.failures.append(Failed(x.copy(), failure.error))

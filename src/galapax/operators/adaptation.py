@@ -29,12 +29,14 @@ def lehmer_mean(values: Array, weights: Array, power: int) -> tuple[Array, Array
     return jnp.sum(weights * values**power, axis=-1) / jnp.where(total > 0, total, 1), total <= 0
 
 
-def update_memory(memory: Array, tried: Array, worked: Array) -> Array:
-    """The memory (2, h) with the mean of the columns of `tried` (2, n) that `worked` (n,) in front; the oldest goes.
+def update_memory(memory: Array, parameters: Array, worked: Array) -> Array:
+    """Put the mean of the successful columns of `parameters` (2, n) in front of the memory (2, h); the oldest goes.
+
+    worked: (n,) bool, which columns succeeded.
 
     The mean is Lehmer's with power 3, which favours large ones. Where nothing worked, nothing changes.
     """
-    mean, _ = lehmer_mean(tried, worked.astype(tried.dtype), 3)
+    mean, _ = lehmer_mean(parameters, worked.astype(parameters.dtype), 3)
     return jnp.where(jnp.any(worked), jnp.concatenate([mean[:, None], memory[:, :-1]], axis=1), memory)
 
 
@@ -146,7 +148,7 @@ def argsort_by_quality(population: Population, level: Array, first_stays: bool) 
 
 
 def relaxation_levels(
-    first_epsilon: Array, generations: Array, trials: Population, reached: Array, until: Any, power: Any
+    first_epsilon: Array, generations: Array, trials: Population, progress: Array, until: Any, power: Any
 ) -> Any:
     """What the constraints are relaxed by at first and in this generation, the first one being number 1.
 
@@ -155,5 +157,5 @@ def relaxation_levels(
     """
     assert trials.violation is not None
     first = jnp.where(generations == 1, initial_level(trials.violation, INITIAL_PASSING_SHARE), first_epsilon)
-    share = jnp.maximum((generations - 1).astype(first.dtype) / until, 2 * reached)
+    share = jnp.maximum((generations - 1).astype(first.dtype) / until, 2 * progress)
     return first, epsilon_level(first, share, 1, power)

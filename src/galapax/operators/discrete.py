@@ -1,4 +1,4 @@
-"""Candidates on the grid of codes: what makes any algorithm one for integers and choices. See core/variables.py.
+"""Candidates on the grid of codes: what makes any algorithm one for integers and choices. See core/space.py.
 
 A code that arithmetic left between two whole numbers is rounded at random, up with the chance of its fraction, so that
 a step of half a code is not lost; where codes have no order it is drawn anew, since what lies between two of them means

@@ -290,9 +290,9 @@ class Result(dict[str, Any], HTMLRepr):
         return choose(self.F, self.sign, how, reference=reference, aspiration=aspiration)
 
     @property
-    def named(self) -> dict[str, Any]:
-        """x by the names of its variables: floats, and of declared variables ints, bools and labels."""
-        return self.problem.named(self.x)
+    def params(self) -> dict[str, Any]:
+        """The solution x by name: floats, and of declared variables ints, bools and labels; no inactive variables."""
+        return self.problem.params(self.x)
 
     @property
     def knee(self) -> int | None:
@@ -340,10 +340,11 @@ class Result(dict[str, Any], HTMLRepr):
         problem = self.get("problem")
         if name != "x" or problem is None or problem.space is None:
             return _format_value(self[name])
-        items = [
-            f"{n}={problem.show(i, self.x[i])}" for i, n in enumerate(problem.variable_names()[:MAX_REPR_VARIABLES])
-        ]
-        return ", ".join(items + [f"{problem.dim - MAX_REPR_VARIABLES} more"] * (problem.dim > MAX_REPR_VARIABLES))
+        active = problem.params(self.x)
+        texts = {name: problem.show(i, self.x[i]) for i, name in enumerate(problem.variable_names()) if name in active}
+        items = [f"{name}={text}" for name, text in list(texts.items())[:MAX_REPR_VARIABLES]]
+        n_hidden = len(texts) - len(items)
+        return ", ".join(items + [f"{n_hidden} more"] * (n_hidden > 0))
 
     def __repr__(self) -> str:
         names = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")

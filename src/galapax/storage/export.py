@@ -223,7 +223,7 @@ def _format_answer(result: Result) -> str:
     problem, units = result.problem, result.problem.units or {}
     rows: list[tuple[str, Any]] = list(zip(value_names(result), np.atleast_1d(result.fun).tolist(), strict=True))
     rows += [("feasible", result.feasible), ("violation", result.violation)] if problem.constrained else []
-    rows += problem.named(result.x).items()
+    rows += problem.params(result.x).items()
     if not np.ndim(result.fun):
         rows += result.get("derived", {}).items()
     for name, value in rows:

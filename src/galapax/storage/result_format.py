@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.checks import abbreviate
+from galapax.core.checks import abbreviate, as_integer_if_whole
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, ProblemDescription, missing_function
+from galapax.core.space import Space
 from galapax.core.stop import Stop
-from galapax.core.variables import Space, boolean, choice, integer, real
+from galapax.core.variables import boolean, choice, integer, real
 from galapax.objective.failures import Failed
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs
@@ -130,7 +131,7 @@ def result_to_json(result: Result) -> JSON:
     }
     if problem.space is not None:
         description["space"] = {
-            "named": problem.space.named,
+            "is_mapping": problem.space.is_mapping,
             "variables": [asdict(variable) for variable in problem.space.variables],
         }
     if isinstance(problem, MinMaxProblem):
@@ -139,8 +140,8 @@ def result_to_json(result: Result) -> JSON:
         name: result[name] for name in (*REQUIRED_KEYS, *OPTIONAL_KEYS) if name in REQUIRED_KEYS or name in result
     }
     entries["failures"] = [{"x": failure.x, "error": failure.error} for failure in result.get("failures", ())]
-    named_solution = {"named": result.named} if problem.space is not None else {}
-    return to_json({"format": FORMAT, **entries, **named_solution, "problem": description})
+    params = {"params": result.params} if problem.space is not None else {}
+    return to_json({"format": FORMAT, **entries, **params, "problem": description})
 
 
 def function_names(problem: ProblemDescription) -> list[str]:
@@ -185,15 +186,23 @@ def _parse_space(description: Any) -> Space | None:
     variables = []
     for entry in description["variables"]:
         kind, metadata = entry["kind"], {name: entry[name] for name in ("name", "unit")}
+        metadata["when"] = {name: list(map(_to_label, values)) for name, values in entry["when"]} or None
         if kind == "choice":
-            variables.append(choice(*entry["labels"], **metadata))
+            variables.append(choice(list(map(_to_label, entry["labels"])), **metadata))
         elif kind == "boolean":
-            variables.append(boolean(name=entry["name"]))
+            variables.append(boolean(name=entry["name"], when=metadata["when"]))
         elif kind == "integer":
-            variables.append(integer(entry["lower"], entry["upper"], **metadata))
+            variables.append(
+                integer(entry["lower"], entry["upper"], step=as_integer_if_whole(entry["step"]), **metadata)
+            )
         else:
-            variables.append(real(entry["lower"], entry["upper"], log=entry["log"], **metadata))
-    return Space(tuple(variables), bool(description["named"]))
+            variables.append(real(entry["lower"], entry["upper"], log=entry["log"], step=entry["step"], **metadata))
+    return Space(tuple(variables), bool(description["is_mapping"]))
+
+
+def _to_label(value: Any) -> Any:
+    """Convert a JSON list to a tuple, which is a label."""
+    return tuple(map(_to_label, value)) if isinstance(value, list) else value
 
 
 def result_from_json(data: JSON) -> Result:

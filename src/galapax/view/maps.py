@@ -67,7 +67,8 @@ def levels(x: np.ndarray, bounds: Bounds | None = None, scale: str = "box") -> n
     if x.ndim != 2 or not x.size:
         raise InputError(f"a map needs a population (n, d), one row per individual; got an array of shape {x.shape}.")
     if bounds is not None:
-        x = (x - np.asarray(bounds.lower, np.float64)) / np.asarray(bounds.upper - bounds.lower, np.float64)
+        span = np.asarray(bounds.upper - bounds.lower, np.float64)
+        x = (x - np.asarray(bounds.lower, np.float64)) / np.where(span > 0, span, 1)  # 0 of fixed variables
     elif scale == "box":
         raise InputError('a map scaled to the box needs bounds; pass them, or use scale="population".')
     low, high = (0.0, 1.0) if scale == "box" else (x.min(), x.max())

@@ -320,7 +320,7 @@ def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[st
     rows = list(points)
 
     def line(name: str, values: np.ndarray, i: int | None = None) -> list[str]:
-        is_discrete = i is not None and problem.space is not None and problem.space.discrete[i]
+        is_discrete = i is not None and problem.space is not None and problem.space.variables[i].discrete
         row_values = values[rows].tolist()
         cells = [problem.show(i or 0, value) for value in row_values] if is_discrete else format_distinct(row_values, 5)
         return [name, (problem.units or {}).get(name, ""), *cells]

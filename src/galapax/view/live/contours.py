@@ -79,7 +79,7 @@ class ContourGrids:
             assert isinstance(problem, Problem)
             if self._formulas is None:
                 rows = self.facts.population if settings["vectorized"] else 0
-                self._formulas = trace(problem.coded(), dtype, maximize=settings["maximize"], vectorized=rows)
+                self._formulas = trace(problem.in_genes(), dtype, maximize=settings["maximize"], vectorized=rows)
             formulas = self._formulas
             if objective >= formulas.shape.objectives:
                 return {"why": "Choose one of the objectives."}

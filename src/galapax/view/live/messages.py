@@ -32,13 +32,16 @@ def describe_run(facts: Facts) -> JsonObject:
             front = [
                 [to_json_number(v) for v in point] for point in np.asarray(problem.front(N_TRUE_FRONT_POINTS), float)
             ]
-    n_shown, bounds = min(problem.dim, live_view.MAX_VARIABLES), gene_bounds(problem)
+    bounds, names = gene_bounds(problem), problem.variable_names()
+    if problem.space is not None and len(names) > bounds.dim:  # fixed variables have no gene
+        names = [name for name, v in zip(names, problem.space.variables, strict=True) if not v.is_fixed]
+    n_shown = min(bounds.dim, live_view.MAX_VARIABLES)
     return {
         "name": problem.name,
         "title": problem.title or problem.name,
-        "variables": [problem.with_unit(name) for name in problem.variable_names()[:n_shown]],
-        "scales": [_gene_scale(v) for v in problem.space.variables[:n_shown]] if problem.space is not None else None,
-        "dim": problem.dim,
+        "variables": [problem.with_unit(name) for name in names[:n_shown]],
+        "scales": [_gene_scale(v) for v in problem.space.searched[:n_shown]] if problem.space is not None else None,
+        "dim": bounds.dim,
         "lower": np.asarray(bounds.lower, float)[:n_shown].tolist(),
         "upper": np.asarray(bounds.upper, float)[:n_shown].tolist(),
         "objectives": [problem.with_unit(name) for name in problem.objectives or ()],
@@ -59,12 +62,12 @@ def gene_bounds(problem: ProblemDescription) -> Bounds:
 
 
 def _gene_scale(variable: Variable) -> JsonObject | None:
-    """Describe how a gene is decoded (see core/variables.py); None where it is the value itself."""
+    """Describe how a gene is decoded (see core/space.py); None where it is the value itself."""
     if not variable.discrete:
         return {"kind": "log"} if variable.log else None
-    if variable.kind == "integer":
+    if variable.kind == "integer" and variable.step is None:
         return {"kind": "integer", "first": int(variable.lower), "last": int(variable.upper)}
-    labels = ["no", "yes"] if variable.kind == "boolean" else [str(label) for label in variable.labels]
+    labels = ["no", "yes"] if variable.kind == "boolean" else [str(value) for value in variable.all_values()]
     return {"kind": "labels", "first": 0, "last": len(labels) - 1, "labels": labels}
 
 

@@ -159,7 +159,7 @@ def _add_answer(out: ReportPage, result: Result) -> None:
     if problem.optimum is not None and not np.ndim(result.fun):
         line("best known", problem.optimum, digits=12)
     for i, name in list(enumerate(problem.variable_names()))[:MAX_LISTED_VARIABLES]:
-        share = 100 * (result.x[i] - bounds.lower[i]) / (bounds.upper[i] - bounds.lower[i])
+        share = 100 * (result.x[i] - bounds.lower[i]) / ((bounds.upper[i] - bounds.lower[i]) or 1.0)
         mark = f'<i style="left: calc({share:.2f}% - 0.17rem)"></i>'
         bar = Html(f'<span class="bar" title="{share:.1f} % of the way">{mark}</span>')
         value_text = result.x[i] if problem.space is None else problem.show(i, result.x[i])

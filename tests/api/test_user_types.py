@@ -1,0 +1,75 @@
+"""Types for users: code that calls galapax passes a type checker in strict mode, and wrong options do not."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import typing
+
+import pytest
+
+import galapax as gx
+from galapax.algorithms import RESTARTS
+from galapax.core.options import Engine, FailurePolicy, RestartName
+
+needs_checker = pytest.mark.skipif(importlib.util.find_spec("basedpyright") is None, reason="needs basedpyright")
+
+RIGHT = """
+import galapax as gx
+
+def cost(v: dict[str, float]) -> float:
+    return (v["x"] - 0.3) ** 2
+
+variables = {"x": gx.real(0, 1, step=0.1), "n": gx.integer(0, 3, when={"kind": "a"}), "kind": gx.choice("a", None)}
+result = gx.minimize(
+    cost, variables, gx.DE(population=20), blackbox=True, on_failure="worst", restarts=None, polish="auto",
+    compute=gx.Compute(engine="xla", dtype="float32"), keep=gx.Keep(history="x", snapshots=(1, 10)),
+    workers=gx.Workers(2, timeout=30), islands=gx.Islands(2, topology="ring"),
+)
+print(result.x.shape, result.nfev + 1, result.message.upper(), result.params["x"])
+result.plot.convergence()
+study = gx.compare(["sphere"], {"mine": gx.DE(), "theirs": "cmaes"}, runs=5)
+print(study.message, len(study.results))
+problem = gx.Problem(cost, variables, name="mine", optimum=0.0)
+"""
+WRONG = """
+import galapax as gx
+
+gx.Compute(engine="cuda")
+gx.Keep(history="y")
+gx.Islands(2, topology="star")
+gx.minimize(abs, [(0, 1)], on_failure="ignore")
+gx.minimize(abs, [(0, 1)], restarts="often")
+"""
+
+
+def check(folder, source):
+    """Return the errors of strict type checking, {line: message}."""
+    (folder / "user.py").write_text(source)
+    settings = {"include": ["user.py"], "typeCheckingMode": "strict", "reportUnnecessaryComparison": "none"}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    assert report["summary"]["filesAnalyzed"] == 1
+    errors = [entry for entry in report["generalDiagnostics"] if entry["severity"] == "error"]
+    return {entry["range"]["start"]["line"] + 1: entry["message"] for entry in errors}
+
+
+@needs_checker
+@pytest.mark.slow
+def test_user_code_passes_strict_type_checking(tmp_path):
+    assert check(tmp_path, RIGHT) == {}
+
+
+@needs_checker
+@pytest.mark.slow
+def test_options_that_do_not_exist_are_type_errors(tmp_path):
+    assert list(check(tmp_path, WRONG)) == [4, 5, 6, 7, 8]
+
+
+def test_the_literals_are_the_values_that_are_accepted():
+    assert set(typing.get_args(RestartName)) == {"auto", *RESTARTS}
+    for engine in typing.get_args(Engine):
+        assert gx.Compute(engine=engine).engine == engine
+    for policy in typing.get_args(FailurePolicy):
+        gx.minimize(lambda x: x[0] ** 2, [(0, 1)], "random", generations=1, on_failure=policy, progress=False)
