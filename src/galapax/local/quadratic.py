@@ -26,8 +26,9 @@ class Quadratic(NamedTuple):
 
     def __call__(self, s: np.ndarray) -> np.ndarray:
         """Values (..., r) at displacements (..., d)."""
-        curvature = 0.5 * np.einsum("...i,rij,...j->...r", s, self.hessian, s, optimize=True)
-        return self.constant + s @ self.gradient.T + curvature
+        if s.ndim == 1:
+            return self.constant + (self.gradient + 0.5 * (self.hessian @ s)) @ s
+        return self.constant + s @ self.gradient.T + 0.5 * curvatures(s, self.hessian)
 
     def slope(self, s: np.ndarray) -> np.ndarray:
         """Gradients (r, d) at a displacement (d,)."""
@@ -36,6 +37,11 @@ class Quadratic(NamedTuple):
     def moved(self, s: np.ndarray) -> Quadratic:
         """The same functions, of displacements from s."""
         return Quadratic(self(s), self.slope(s), self.hessian)
+
+
+def curvatures(s: np.ndarray, hessians: np.ndarray) -> np.ndarray:
+    """s.H.s (n, r) of displacements s (n, d) and r matrices H."""
+    return np.stack([np.sum((s @ H) * s, axis=1) for H in hessians], axis=1)
 
 
 def fit_minimum_change(
@@ -48,7 +54,7 @@ def fit_minimum_change(
     n, d = s.shape
     u = s / scale
     prior = prior * scale**2
-    residual = values - 0.5 * np.einsum("ni,rij,nj->nr", u, prior, u, optimize=True)
+    residual = values - 0.5 * curvatures(u, prior)
     kernel = 0.5 * (u @ u.T) ** 2
     diagonal = np.full(n, RIDGE * max(1.0, float(kernel.max())))
     if ridge is not None:
@@ -64,7 +70,7 @@ def fit_minimum_change(
         solution = np.linalg.solve(system, right)
     except np.linalg.LinAlgError:
         solution = np.linalg.lstsq(system, right, rcond=1e-14)[0]
-    change = np.einsum("nr,ni,nj->rij", solution[:n], u, u, optimize=True)
+    change = np.stack([(u.T * weights) @ u for weights in solution[:n].T])
     return Quadratic(solution[n], solution[n + 1 :].T / scale, (prior + change) / scale**2)
 
 

@@ -25,12 +25,11 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 
 
 class TrustRegion:
-    """One descent from a start to a local minimum. `run` yields points (k, d) and receives their rows in the log."""
+    """One descent from an evaluated point to a local minimum. `run` yields points (k, d) and receives their rows in the log."""
 
-    def __init__(self, log: EvaluationLog, start: np.ndarray, radius: float = 0.1, final_radius: float = 1e-7) -> None:
-        self.log, self.start, self.radius, self.final_radius = log, start, radius, final_radius
+    def __init__(self, log: EvaluationLog, row: int, radius: float = 0.1, final_radius: float = 1e-7) -> None:
+        self.log, self.row, self.radius, self.final_radius = log, row, radius, final_radius
         self.agreement: list[float] = []  # true over predicted reduction of each step
-        self.row = -1
         self.converged = False
         self.penalty = 0.0
         self.hessian: np.ndarray | None = None
@@ -47,10 +46,9 @@ class TrustRegion:
 
     def run(self) -> Moves:
         log, d = self.log, self.log.dim
-        self.rows = list((yield self.start[None]))
-        self.row = self.rows[0]
-        side = np.where(self.start + self.radius <= 1.0, 1.0, -1.0)
-        self.rows += list((yield np.clip(self.start + np.diag(side * self.radius), 0.0, 1.0)))
+        x = log.x[self.row]
+        side = np.where(x + self.radius <= 1.0, 1.0, -1.0)
+        self.rows = [self.row, *(yield np.clip(x + np.diag(side * self.radius), 0.0, 1.0))]
         self.set_penalty()
         self.choose_center()
         bad_steps = 0
