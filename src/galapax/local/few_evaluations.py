@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from galapax.local.log import EvaluationLog
-from galapax.local.sqp_by_differences import SQPByDifferences
+from galapax.local.sqp_by_differences import FIRST_RADIUS, SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES
 from galapax.local.trust_region import TrustRegion
 
 LEADER_WEIGHT = 3.0  # evaluations of the search with the best value for each one of another
 FIRST_SIGMA = 0.2  # of the surrogate-assisted search, share of the box
+MODEL_FINAL_RADIUS = 1e-5  # of the trust region, before differences take over
+POLISH_RADIUS = 0.1  # of the SQP steps then
 MARGIN = 0.1  # share of the box at each side in which no descent begins
 SAME_POINT, SAME_VALUE = 1e-4, 1e-7  # two descents ended alike: share of the box, relative difference
 MAX_DRAWS = 32  # random points among which the start of a descent is chosen
@@ -142,12 +144,12 @@ class FewEvaluations:
         """One descent after another, each from its own start."""
         while True:
             start = self.start if not self.log.n else self.choose_start()
-            search: SQPByDifferences | TrustRegion
-            rows = yield start[None]
+            row = int((yield start[None])[0])
             if self.log.is_constrained:
-                search = TrustRegion(self.log, int(rows[0]))
-            else:
-                search = SQPByDifferences(self.log, int(rows[0]))
+                models = TrustRegion(self.log, row, final_radius=MODEL_FINAL_RADIUS)
+                yield from models.run()
+                row = models.row
+            search = SQPByDifferences(self.log, row, FIRST_RADIUS if not self.log.is_constrained else POLISH_RADIUS)
             yield from search.run()
             self.descents += 1
             if search.converged:

@@ -14,7 +14,8 @@ from scipy.optimize import minimize
 
 RIDGE = 1e-9  # of interpolation, relative to the largest entry of the kernel
 MAX_ACTIVE_SET_STEPS = 4  # times the number of variables
-INFEASIBILITY_TOLERANCE = 1e-9
+INFEASIBILITY_TOLERANCE = 1e-10  # of a solution of the models, in units of the constraints' scales
+SAFETY = 1e-9  # by which inequalities are kept, in the same units, so that rounding does not break them
 
 
 class Quadratic(NamedTuple):
@@ -151,6 +152,7 @@ def minimize_with_constraints(
         model.gradient * width / np.r_[1.0, scale][:, None],
         model.hessian * width**2 / np.r_[1.0, scale][:, None, None],
     )
+    unit.constant[1 : 1 + n_ineq] += SAFETY
     span = float(np.abs(unit.gradient[0]).sum() + 0.5 * np.abs(unit.hessian[0]).sum()) or 1.0
     low, high = lower / width, upper / width
 
