@@ -24,6 +24,7 @@ LEADER_WEIGHT = 3.0  # evaluations of the search with the best value for each on
 FIRST_SIGMA = 0.2  # of the surrogate-assisted search, share of the box
 MODEL_FINAL_RADIUS = 1e-5  # of the trust region, before differences take over
 POLISH_RADIUS = 0.1  # of the SQP steps then
+OFFSET = 0.05  # share of the box by which a first point differs from the middle, so that runs differ
 MARGIN = 0.1  # share of the box at each side in which no descent begins
 SAME_POINT, SAME_VALUE = 1e-4, 1e-7  # two descents ended alike: share of the box, relative difference
 MAX_DRAWS = 32  # random points among which the start of a descent is chosen
@@ -77,7 +78,8 @@ class FewEvaluations:
     def __init__(self, dim: int, seed: int = 0, eq_tolerance: float = 0.0, start: np.ndarray | None = None) -> None:
         self.log = EvaluationLog(dim, eq_tolerance)
         self.random = np.random.default_rng(seed)
-        self.start = np.full(dim, 0.5) if start is None else np.asarray(start, float)
+        middle = 0.5 + OFFSET * self.random.uniform(-1.0, 1.0, dim)
+        self.start = middle if start is None else np.asarray(start, float)
         self.members: list[Member] = []
         self.minima: list[tuple[np.ndarray, float, float]] = []  # point, violation and objective where descents ended
         self.descents = 0
@@ -100,10 +102,20 @@ class FewEvaluations:
                 member.handed_out += 1
         return np.array([member.points[place] for member, place in self._outstanding])
 
-    def tell(self, objective: np.ndarray, ineq: np.ndarray | None = None, eq: np.ndarray | None = None) -> None:
-        """Values (n,) of the points of the last ask, in their order, and of constraints (n, p) and (n, q); NaN failed."""
+    def tell(
+        self,
+        objective: np.ndarray,
+        ineq: np.ndarray | None = None,
+        eq: np.ndarray | None = None,
+        points: np.ndarray | None = None,
+    ) -> None:
+        """Values (n,) of the points of the last ask, in their order, and of constraints (n, p) and (n, q); NaN failed.
+
+        points: where these were evaluated (n, d), if not exactly where they were asked for.
+        """
         n = len(self._outstanding)
-        points = np.array([member.points[place] for member, place in self._outstanding])
+        if points is None:
+            points = np.array([member.points[place] for member, place in self._outstanding])
         empty = np.empty((n, 0))
         first = self.log.n
         self.log.append(points, np.asarray(objective), empty if ineq is None else ineq, empty if eq is None else eq)

@@ -88,11 +88,10 @@ class SQPByDifferences:
         x, values = self.log.x[self.row].copy(), self.log.values[self.row].copy()
         size = self.choose_differences(values)
         h = np.where(x + size <= 1.0, size, -size)
-        points = x + np.diag(h)
-        h = np.diag(points) - x
-        rows = yield points
-        slopes = ((self.log.values[rows] - values) / h[:, None]).T
-        return np.nan_to_num(slopes)
+        rows = yield x + np.diag(h)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes = (self.log.values[rows] - values).T / (np.diag(self.log.x[rows]) - x)
+        return np.nan_to_num(slopes, posinf=0.0, neginf=0.0)
 
     def choose_differences(self, values: np.ndarray) -> np.ndarray:
         """Lengths (d,) that balance rounding errors with the second derivatives, as far as these are known."""
