@@ -24,7 +24,6 @@ from galapax.running.solve import solve
 from galapax.running.task import (
     begin_with,
     default_algorithm,
-    discrete_dim,
     prepare_task,
     problem_of,
     resolve_options,
@@ -172,8 +171,4 @@ def minimize(
             if problem.objectives is None and problem.reference_point is None and not options.vectorized:
                 warn_vector_objective(problem, box.shape.objectives)
             problem = problem.with_(**box.returned_constraints)
-            n_discrete = discrete_dim(problem)
-            solver = algorithms.resolve_algorithm(
-                algorithm, problem.constrained, box.shape.objectives, n_discrete, population
-            )
-            return run(problem, solver, discovered=discovered)
+            return run(problem, default_algorithm(problem, options, box.shape.objectives), discovered=discovered)

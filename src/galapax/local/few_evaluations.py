@@ -26,8 +26,7 @@ MODEL_FINAL_RADIUS = 1e-5  # of the trust region, before differences take over
 POLISH_RADIUS = 0.1  # of the SQP steps then
 OFFSET = 0.05  # share of the box by which a first point differs from the middle, so that runs differ
 MARGIN = 0.1  # share of the box at each side in which no descent begins
-SAME_POINT, SAME_VALUE = 1e-4, 1e-7  # two descents ended alike: share of the box, relative difference
-MAX_DRAWS = 32  # random points among which the start of a descent is chosen
+SAME_POINT, SAME_VALUE = 1e-4, 1e-10  # two descents ended alike: shares of the box and of the range of all values
 AGREEING_DESCENTS = 5  # that end at the best point before the search counts as done
 
 Moves = Generator[np.ndarray, np.ndarray, None]
@@ -132,14 +131,12 @@ class FewEvaluations:
         """Whether so many descents ended at the best point that more of them promise nothing."""
         if not self.minima:
             return False
-        x, violation, value = min(self.minima, key=lambda m: m[1:])
-        alike = [
-            m
-            for m in self.minima
-            if m[1] <= max(violation, 0.0) and abs(m[2] - value) <= SAME_VALUE * max(abs(value), 1e-12)
-            and float(np.max(np.abs(m[0] - x))) <= SAME_POINT
-        ]  # fmt: skip
-        return len(alike) >= AGREEING_DESCENTS and len(alike) == len(self.minima)
+        points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
+        best = int(np.lexsort((values, violations))[0])
+        spread = float(np.nanmax(self.log.objective) - np.nanmin(self.log.objective))
+        is_alike = (violations <= violations[best]) & (values - values[best] <= SAME_VALUE * spread)
+        is_alike &= np.max(np.abs(points - points[best]), axis=1) <= SAME_POINT
+        return len(values) >= AGREEING_DESCENTS and bool(is_alike.all())
 
     def priority(self, member: Member) -> float:
         """Evaluations so far, counted less for the member with the best value; the least comes next."""
@@ -180,5 +177,5 @@ class FewEvaluations:
             population = 2 * search.population
 
     def choose_start(self) -> np.ndarray:
-        """A random point far from where descents have been."""
+        """A random point to descend from."""
         return self.random.uniform(MARGIN, 1.0 - MARGIN, self.log.dim)

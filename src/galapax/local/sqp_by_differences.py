@@ -49,6 +49,7 @@ class SQPByDifferences:
                 accepted = yield from self.search_line(x, step, start, slope)
             if not accepted:
                 if not self.lengthen_differences():
+                    self.converged = self.hessian is not None
                     return
                 slopes = yield from self.differentiate()
                 continue

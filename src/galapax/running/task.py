@@ -13,6 +13,7 @@ import numpy as np
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
+from galapax.algorithms.model_search import ModelSearch
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
@@ -32,6 +33,7 @@ from galapax.numerics import devices, random
 from galapax.running.arguments import (
     check_islands,
     count_devices,
+    count_workers,
     default_dtype,
     default_tolerance,
     generation_limit,
@@ -44,6 +46,7 @@ from galapax.running.arguments import (
 from galapax.running.memory import check_memory, check_population
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
+MAX_MODEL_EVALUATIONS_PER_VARIABLE = 100  # of a black box, up to which models get further than populations
 MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these
 MIN_DEFAULT_GENERATIONS = 1000
 
@@ -195,12 +198,16 @@ def resolve_options(problem: Problem, options: Options) -> Options:
     )
 
 
-def default_algorithm(problem: Problem, options: Options) -> Algorithm:
+def default_algorithm(problem: Problem, options: Options, objectives: int | None = None) -> Algorithm:
     """Choose an algorithm that fits a problem. A black box is called by the run alone: until then it has one objective,
-    or two where an archive is asked for, unless they are named. options: resolved.
+    or two where an archive is asked for, unless they are named. options: resolved. objectives: if that is known.
     """
-    objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
-    if not options.blackbox:
+    if objectives is None:
+        objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
+    if options.blackbox:
+        if objectives == 1 and _has_few_evaluations(problem, options):
+            return ModelSearch(population=count_workers(options.workers.pool))
+    else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
         objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
         is_named = problem.objectives is not None or problem.reference_point is not None
@@ -208,6 +215,20 @@ def default_algorithm(problem: Problem, options: Options) -> Algorithm:
             warn_vector_objective(problem, objectives)
     return algorithms.resolve_algorithm(
         None, problem.constrained, objectives, discrete_dim(problem), options.population
+    )
+
+
+def _has_few_evaluations(problem: Problem, options: Options) -> bool:
+    """Return whether a black box can be evaluated so rarely that models of it pay, and nothing else was asked for."""
+    is_left_open = (options.generations, options.population, options.islands) == (None, None, None)
+    return (
+        options.max_evaluations is not None
+        and options.max_evaluations <= MAX_MODEL_EVALUATIONS_PER_VARIABLE * problem.dim
+        and is_left_open
+        and np.ndim(options.x0) <= 1
+        and options.restarts == "auto"
+        and not (options.vectorized or options.workers.asynchronous or discrete_dim(problem))
+        and options.compute.dtype == "float64"  # differences need it
     )
 
 
