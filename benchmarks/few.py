@@ -122,7 +122,9 @@ def print_bbob(dim: int, instances: list[int], methods: list[str]) -> None:
             f"{np.mean([math.log10(max(value, 1e-8)) for value in column]):.2f}"
             for column in values.T
         ]
-        print(f"| {name} | " + " | ".join(cells) + f" | {1e3 * seconds / len(cases) / dim / MARKS[-1]:.1f} |", flush=True)
+        print(
+            f"| {name} | " + " | ".join(cells) + f" | {1e3 * seconds / len(cases) / dim / MARKS[-1]:.1f} |", flush=True
+        )
 
 
 def best_feasible(problem: gx.Problem, method: str, seed: int) -> list[float]:

@@ -10,7 +10,7 @@ import galapax as gx
 
 HOUSE = Path(gx.__file__).parent
 # a room imports only from rooms above it; "root" are the verbs, one file each
-ROOMS = ["version", "core", "numerics", "metrics", "operators", "problems", "algorithms", "evaluation", "engines",
+ROOMS = ["version", "core", "numerics", "metrics", "operators", "problems", "local", "algorithms", "evaluation", "engines",
          "results", "running", "api", "root", "storage", "view", "papers", "compat", "cli", "__init__",
          "__main__"]  # fmt: skip
 # scipy.stats takes half a second to import, which most sessions never need
@@ -89,14 +89,14 @@ def test_a_room_imports_only_from_rooms_above_it():
 
 
 def test_only_optional_extras_are_imported_inside_functions():
-    """Or what few runs need: the pictures, the live page's server, the compiler of fused kernels."""
+    """Or what few runs need: the pictures, the live page's server, the compiler of fused kernels, models."""
     wrong = []
     for file in HOUSE.rglob("*.py"):
         for node, inside in imports(file):
             if not inside or room_of(file) in ("cli", "papers", "__main__"):
                 continue
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            few = ("galapax.view", "galapax.storage", "galapax.engines.fused")
+            few = ("galapax.view", "galapax.storage", "galapax.engines.fused", "galapax.local.few_evaluations")
             if not any(name.split(".")[0] in EXTRAS or name.startswith(few) for name in names):
                 wrong.append(f"{file.relative_to(HOUSE)}:{node.lineno}")
     assert wrong == []

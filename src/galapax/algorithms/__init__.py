@@ -21,7 +21,7 @@ from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
-from galapax.algorithms.portfolio import MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE, Portfolio
+from galapax.algorithms.portfolio import Portfolio
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.sharing_moea import SharingMOEA
@@ -128,7 +128,7 @@ def parse_restarts(restarts: Any, default: Algorithm | None = None) -> Restarts 
     default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE.
     """
     if isinstance(restarts, str) and restarts == "auto":
-        return Portfolio(few=MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE) if isinstance(default, CMAES) else None
+        return Portfolio() if isinstance(default, CMAES) else None
     if restarts is None or isinstance(restarts, Restarts):
         return restarts
     if isinstance(restarts, str) and restarts in RESTARTS:

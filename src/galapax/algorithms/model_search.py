@@ -12,7 +12,7 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,12 @@ from galapax.core.checks import check_integer
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.problem import EQ_TOLERANCE, Bounds
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
-from galapax.local.few_evaluations import FewEvaluations
 from galapax.operators.selection import best_index, take_row
 
+if TYPE_CHECKING:
+    from galapax.local.few_evaluations import FewEvaluations
+
+MAX_DEFAULT_EVALUATIONS_PER_VARIABLE = 100  # of a black box, up to which models get further than populations
 MAX_EVALUATIONS_PER_VARIABLE = 200  # evaluations a variable that a search remembers if nothing limits it
 MIN_CAPACITY = 64
 MAX_REMEMBERED_SEARCHES = 64
@@ -80,7 +83,9 @@ class ModelSearch(Algorithm[ModelSearchState]):
         values = jnp.full((x.shape[0], 1 + shape.ineq + shape.eq), jnp.nan, x.dtype)
         nobody = take_row(empty_population(x[:1], shape), 0)
         count, is_done = jnp.int32(0), jnp.asarray(False)
-        state = ModelSearchState(x[: self.population], nobody, x, values, count, is_done, seed.astype(jnp.uint32), bounds)
+        state = ModelSearchState(
+            x[: self.population], nobody, x, values, count, is_done, seed.astype(jnp.uint32), bounds
+        )
         return self.ask(state, shape.ineq)
 
     def step(self, key: Array, state: ModelSearchState, evaluation: Evaluation) -> ModelSearchState:
@@ -91,11 +96,14 @@ class ModelSearch(Algorithm[ModelSearchState]):
         constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
         rows = jnp.concatenate([evaluation.objectives[:, :1], *constraints], axis=1)
         start = (state.count, jnp.int32(0))
+        is_full = state.count + self.population > state.x.shape[0]  # then it asks for the same points again
+        x = jax.lax.dynamic_update_slice(state.x, state.candidates, start)
+        values = jax.lax.dynamic_update_slice(state.values, rows.astype(state.values.dtype), start)
         state = state._replace(
             parents=parents,
-            x=jax.lax.dynamic_update_slice(state.x, state.candidates, start),
-            values=jax.lax.dynamic_update_slice(state.values, rows.astype(state.values.dtype), start),
-            count=state.count + self.population,
+            x=jnp.where(is_full, state.x, x),
+            values=jnp.where(is_full, state.values, values),
+            count=jnp.where(is_full, state.count, state.count + self.population),
         )
         return self.ask(state, 0 if evaluation.ineq is None else evaluation.ineq.shape[1])
 
@@ -120,6 +128,11 @@ class ModelSearch(Algorithm[ModelSearchState]):
         return jnp.where(state.is_done, STOP_CODES[Stop.TOLERANCE], code)
 
 
+def is_for_models(evaluations: int, dim: int) -> bool:
+    """Return whether a black box of `dim` variables has so few evaluations that models of it pay."""
+    return evaluations <= MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim
+
+
 class _Step(NamedTuple):
     """A search and what it asks for."""
 
@@ -141,6 +154,8 @@ class SearchMemory:
 
         words: of the box's bounds (d,), and of all points (capacity, d) and values (capacity, 1 + p + q).
         """
+        from galapax.local.few_evaluations import FewEvaluations  # scipy.optimize takes a while to import
+
         lower, upper, x, values = (np.ascontiguousarray(a).view(dtype) for a in words)
         lower, upper = lower.reshape(-1), upper.reshape(-1)
         n_told, span = int(count), upper - lower

@@ -4,8 +4,7 @@ Neither solves what the other does: CMA-ES follows curved and rotated valleys wi
 differential evolution finds its way between many separable minima. The policy begins with CMA-ES, which is done soon
 where it is the right method, and gives L-SHADE its part once restarts have not helped. Objectives of many variables
 that have a gradient are tried with sprints first: a little of CMA-ES, then descent along the gradient, which is all
-that a smooth function of one valley needs. A black box that can be called few times has simplex searches alone, for
-which CMA-ES would barely have begun to learn. docs/algorithms.md has the measurements behind the shares below.
+that a smooth function of one valley needs. docs/algorithms.md has the measurements behind the shares below.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from galapax.algorithms.lshade import LSHADE
-from galapax.algorithms.nelder_mead import NelderMead
 from galapax.core.algorithm import Algorithm
 from galapax.core.restarts import BIPOP, NextSearch, Restarts, SearchSummary, count_agreeing_searches
 from galapax.core.stop import Stop
@@ -26,9 +24,6 @@ MIN_LSHADE_GENERATIONS = (
 MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 500  # evaluations a variable below which L-SHADE is not worth its start
 MIN_SPRINT_DIM = 30  # variables from which on sprints pay
 SPRINT_EVALUATIONS_PER_VARIABLE = 100  # evaluations a variable before the descent
-MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE = (
-    100  # evaluations a variable up to which simplex searches get further than CMA-ES
-)
 UNLIMITED_LSHADE_FACTOR = 2  # without a known budget L-SHADE may spend so many times what was spent before it
 
 
@@ -39,9 +34,6 @@ class Portfolio(Restarts):
     wait: share of the budget that is spent when L-SHADE begins. share: of the budget, what L-SHADE is given.
     sprint: evaluations of the searches that begin a run, each followed by a descent, until two of them end apart; 0 for
         none.
-    few: evaluations a variable, up to which a black box that is called point by point has simplex searches alone; 0 for
-        never.
-    simplex: whether all searches are such.
     """
 
     name = "portfolio"
@@ -49,20 +41,13 @@ class Portfolio(Restarts):
     wait: float = 0.2
     share: float = 0.25
     sprint: float = 0.0
-    few: float = 0.0
-    simplex: bool = False
 
     def with_gradients(self, dim: int) -> Portfolio:
         return replace(self, sprint=float(SPRINT_EVALUATIONS_PER_VARIABLE * dim)) if dim >= MIN_SPRINT_DIM else self
 
-    def one_by_one(self, dim: int, most: float) -> Portfolio:
-        return replace(self, simplex=True) if most <= self.few * dim else self
-
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
-        if self.simplex:
-            return NextSearch(NelderMead(), "simplex")
         if self.sprint and all(p.kind == "sprint" for p in past) and count_agreeing_searches(past) == len(past):
             return NextSearch(algorithm, "sprint", self.sprint, polish=True)
         if past and count_agreeing_searches(past) == len(past):
@@ -86,7 +71,7 @@ class Portfolio(Restarts):
     def predict_next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], leg: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
-        if self.simplex or not past or count_agreeing_searches(past) == len(past):
+        if not past or count_agreeing_searches(past) == len(past):
             return []
         most = self.share * (evaluations_left + sum(p.evaluations for p in past))
         wanted = math.isfinite(evaluations_left) and not any(

@@ -67,10 +67,6 @@ class Restarts:
         """The policy for an objective of `dim` variables that has a gradient."""
         return self
 
-    def one_by_one(self, dim: int, most: float) -> Restarts:
-        """The policy for a black box of `dim` variables that is called `most` times, a point after the other."""
-        return self
-
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:

@@ -89,7 +89,7 @@ class FewEvaluations:
         if self._outstanding:
             raise RuntimeError("the points of the last ask were not told yet.")
         if not self.members:
-            self.members.append(Member("descent", self.descend()))
+            self.members.append(Member("descent", self.descend(self.start)))
         while len(self._outstanding) < n:
             free = [member for member in self.members if member.handed_out < len(member.points)]
             if not free:
@@ -147,12 +147,11 @@ class FewEvaluations:
         """A further member: the search with a surrogate if there is none yet, else more descents."""
         if self.descents >= 1 and not any(member.name == "surrogate" for member in self.members):
             return Member("surrogate", self.evolve())
-        return Member("descent", self.descend())
+        return Member("descent", self.descend(self.choose_start()))
 
-    def descend(self) -> Moves:
-        """One descent after another, each from its own start."""
+    def descend(self, start: np.ndarray) -> Moves:
+        """One descent after another, the first one from `start`."""
         while True:
-            start = self.start if not self.log.n else self.choose_start()
             row = int((yield start[None])[0])
             if self.log.is_constrained:
                 models = TrustRegion(self.log, row, final_radius=MODEL_FINAL_RADIUS)
@@ -166,6 +165,7 @@ class FewEvaluations:
                 self.minima.append(
                     (self.log.x[row].copy(), float(self.log.violation()[row]), float(self.log.objective[row]))
                 )
+            start = self.choose_start()
 
     def evolve(self) -> Moves:
         """CMA-ES with a surrogate around the best point, then with twice the population."""

@@ -118,7 +118,9 @@ class SQPByDifferences:
         curvature = np.zeros((len(slopes), log.dim, log.dim))
         curvature[0] = H
         lower, upper = np.maximum(lower, -self.radius), np.minimum(upper, self.radius)
-        step = minimize_with_constraints(Quadratic(values, slopes, curvature), log.n_ineq, lower, upper, log.constraint_scale())
+        step = minimize_with_constraints(
+            Quadratic(values, slopes, curvature), log.n_ineq, lower, upper, log.constraint_scale()
+        )
         return step, self.multipliers(values, slopes, step, x)
 
     def multipliers(self, values: np.ndarray, slopes: np.ndarray, step: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -11,9 +11,9 @@ import math
 from collections.abc import Generator
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from galapax.local.log import EvaluationLog
+from galapax.local.quadratic import minimize_in_ball
 
 AGREEMENT = 0.85  # Kendall's tau of model and function from which on the model ranks the rest
 MIN_COMPARED = 15  # latest points that are compared, at least
@@ -27,7 +27,12 @@ class SurrogateCMAES:
     """One search from a mean and a step size in the unit box. `run` yields points and receives their rows."""
 
     def __init__(
-        self, log: EvaluationLog, mean: np.ndarray, sigma: float, rng: np.random.Generator, population: int | None = None
+        self,
+        log: EvaluationLog,
+        mean: np.ndarray,
+        sigma: float,
+        rng: np.random.Generator,
+        population: int | None = None,
     ) -> None:
         self.log, self.mean, self.sigma, self.rng = log, mean.copy(), sigma, rng
         self.population = population or 4 + int(3 * math.log(log.dim))
@@ -126,8 +131,7 @@ class SurrogateCMAES:
             evaluated = n - len(waiting)
             compared = np.array(self.rows[-max(MIN_COMPARED, min(int(1.2 * evaluated), int(0.75 * n))) :])
             truth = self.ranks(compared)
-            tau = kendalltau(self.predict(model, self.log.x[compared], whiten), truth).statistic
-            self.agreement = 0.0 if np.isnan(tau) else float(tau)
+            self.agreement = kendall_tau(self.predict(model, self.log.x[compared], whiten), truth)
             if self.agreement >= AGREEMENT:
                 values = self.predict(model, x, whiten)
                 evaluated_rows = row_of >= 0
@@ -177,8 +181,6 @@ class SurrogateCMAES:
 
     def minimize_model(self, coefficients: np.ndarray) -> np.ndarray:
         """The minimiser of the model, in the coordinates of the distribution."""
-        from galapax.local.quadratic import minimize_in_ball
-
         d = self.log.dim
         hessian = np.zeros((d, d))
         if len(coefficients) > d + 1:
@@ -187,6 +189,14 @@ class SurrogateCMAES:
             i, j = np.triu_indices(d, 1)
             hessian[i, j] = hessian[j, i] = coefficients[2 * d + 1 :]
         return minimize_in_ball(coefficients[1 : d + 1], hessian, math.sqrt(d) + 2)
+
+
+def kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
+    """Kendall's rank correlation (tau-b) of two lists of numbers; 0 where one of them is constant."""
+    upper = np.triu_indices(len(a), 1)
+    orders = [np.sign(values[:, None] - values[None, :])[upper] for values in (a, b)]
+    size = np.sqrt(np.sum(orders[0] ** 2) * np.sum(orders[1] ** 2))
+    return float(np.sum(orders[0] * orders[1]) / size) if size > 0 else 0.0
 
 
 def reflect(x: np.ndarray) -> np.ndarray:

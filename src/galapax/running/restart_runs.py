@@ -60,12 +60,9 @@ def run_with_restarts(
 
     only, sizes: compute just this run, in slices of these sizes.
     """
-    restarts = task.restarts
-    assert restarts is not None
+    assert task.restarts is not None
     if task.options.polish is not False and why_not_polishable(task) is None:
         task = _with_gradients(task)
-    elif _is_sequential_blackbox(task):
-        task = replace(task, restarts=restarts.one_by_one(task.problem.dim, _evaluation_limit(task)))
     keys = random.run_keys(task.seed, task.first_run, task.runs)
     rows = range(task.total) if only is None else [only]
     runs = [RestartState(row, row // task.runs, keys[row % task.runs]) for row in rows]
@@ -172,13 +169,6 @@ def _with_gradients(task: Task) -> Task:
         reserve = min(POLISH_RESERVE_PER_VARIABLE * task.problem.dim, 0.05 * max_evaluations)
         rules = rules._replace(evaluations=max(first, max_evaluations - reserve))
     return replace(task, rules=rules, restarts=task.restarts.with_gradients(task.problem.dim))
-
-
-def _is_sequential_blackbox(task: Task) -> bool:
-    """Return whether the task is a black box evaluated one point at a time and limited by evaluations only."""
-    is_sequential = task.options.blackbox and not task.options.vectorized and task.options.workers.pool is None
-    has_no_generation_limit = task.rules.generations == UNLIMITED
-    return is_sequential and has_no_generation_limit and task.initial is None and not task.problem.constrained
 
 
 def _next_search(task: Task, run: RestartState) -> NextSearch | Stop:

@@ -13,7 +13,7 @@ import numpy as np
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
-from galapax.algorithms.model_search import ModelSearch
+from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
@@ -46,7 +46,6 @@ from galapax.running.arguments import (
 from galapax.running.memory import check_memory, check_population
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
-MAX_MODEL_EVALUATIONS_PER_VARIABLE = 100  # of a black box, up to which models get further than populations
 MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these
 MIN_DEFAULT_GENERATIONS = 1000
 
@@ -223,7 +222,7 @@ def _has_few_evaluations(problem: Problem, options: Options) -> bool:
     is_left_open = (options.generations, options.population, options.islands) == (None, None, None)
     return (
         options.max_evaluations is not None
-        and options.max_evaluations <= MAX_MODEL_EVALUATIONS_PER_VARIABLE * problem.dim
+        and is_for_models(options.max_evaluations, problem.dim)
         and is_left_open
         and np.ndim(options.x0) <= 1
         and options.restarts == "auto"
