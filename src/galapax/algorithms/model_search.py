@@ -40,7 +40,7 @@ class ModelSearchState(NamedTuple):
     parents: Population  # (1, ...) the best point
     x: Array  # (capacity, d) evaluated points in their order
     values: Array  # (capacity, 1 + p + q) objective, inequalities, equalities; NaN where a point failed
-    count: Array  # int32, how many points were evaluated
+    n_told: Array  # int32, how many points were evaluated
     is_done: Array  # bool, whether enough descents agreed
     seed: Array  # uint32 (2,)
     bounds: Bounds
@@ -82,9 +82,9 @@ class ModelSearch(Algorithm[ModelSearchState]):
         x = jnp.zeros((self.capacity or MIN_CAPACITY, dim), bounds.lower.dtype)
         values = jnp.full((x.shape[0], 1 + shape.ineq + shape.eq), jnp.nan, x.dtype)
         nobody = take_row(empty_population(x[:1], shape), 0)
-        count, is_done = jnp.int32(0), jnp.asarray(False)
+        n_told, is_done = jnp.int32(0), jnp.asarray(False)
         state = ModelSearchState(
-            x[: self.population], nobody, x, values, count, is_done, seed.astype(jnp.uint32), bounds
+            x[: self.population], nobody, x, values, n_told, is_done, seed.astype(jnp.uint32), bounds
         )
         return self.ask(state, shape.ineq)
 
@@ -95,15 +95,15 @@ class ModelSearch(Algorithm[ModelSearchState]):
         parents = take_row(both, best_index(both))
         constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
         rows = jnp.concatenate([evaluation.objectives[:, :1], *constraints], axis=1)
-        start = (state.count, jnp.int32(0))
-        is_full = state.count + self.population > state.x.shape[0]  # then it asks for the same points again
+        start = (state.n_told, jnp.int32(0))
+        is_full = state.n_told + self.population > state.x.shape[0]  # then it asks for the same points again
         x = jax.lax.dynamic_update_slice(state.x, state.candidates, start)
         values = jax.lax.dynamic_update_slice(state.values, rows.astype(state.values.dtype), start)
         state = state._replace(
             parents=parents,
             x=jnp.where(is_full, state.x, x),
             values=jnp.where(is_full, state.values, values),
-            count=jnp.where(is_full, state.count, state.count + self.population),
+            n_told=jnp.where(is_full, state.n_told, state.n_told + self.population),
         )
         return self.ask(state, 0 if evaluation.ineq is None else evaluation.ineq.shape[1])
 
@@ -117,13 +117,13 @@ class ModelSearch(Algorithm[ModelSearchState]):
         as_words = [jax.lax.bitcast_convert_type(a, jnp.uint32) for a in numbers]
         points, is_done = jax.pure_callback(
             partial(_SEARCHES.ask, np.dtype(dtype), self.population, n_ineq),
-            result, state.count, state.seed, *as_words, vmap_method="sequential",
+            result, state.n_told, state.seed, *as_words, vmap_method="sequential",
         )  # fmt: skip
         candidates = jax.lax.bitcast_convert_type(points if words[-1] > 1 else points[..., 0], dtype)
         return state._replace(candidates=candidates, is_done=is_done)
 
     def termination(self, state: ModelSearchState, bounds: Bounds, tolerance: Array) -> Array:
-        is_full = state.count + self.population > state.x.shape[0]
+        is_full = state.n_told + self.population > state.x.shape[0]
         code = jnp.where(is_full, STOP_CODES[Stop.BUDGET], RUNNING)
         return jnp.where(state.is_done, STOP_CODES[Stop.TOLERANCE], code)
 

@@ -89,9 +89,9 @@ class Optimizer:
         solver = algorithms.resolve_algorithm(algorithm, problem is not None and problem.constrained, mixed=mixed)
         is_left_open = (algorithm, population, generations) == (None, None, None) and restarts == "auto"
         dim = self._space.dim if self._space is not None else as_bounds(getattr(bounds, "bounds", bounds)).dim
-        if is_left_open and np.ndim(x0) <= 1 and not mixed and str(dtype) == "float64":
-            if max_evaluations is not None and is_for_models(max_evaluations, dim):
-                solver = ModelSearch()
+        is_plain = np.ndim(x0) <= 1 and not mixed and str(dtype) == "float64"
+        if is_left_open and is_plain and max_evaluations is not None and is_for_models(max_evaluations, dim):
+            solver = ModelSearch()
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver.validate()

@@ -1,1 +1,1 @@
-"""Local methods that need few evaluations: quadratic models in a trust region, SQP by differences, and what shares them."""
+"""Local methods for few evaluations: quadratic models in a trust region, SQP by differences, and their portfolio."""

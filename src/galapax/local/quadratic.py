@@ -1,8 +1,8 @@
 """Quadratic models of several functions at once, and their minimisers in a box.
 
 The model that fits the values and changes the second derivatives of its predecessor least, in the Frobenius norm, is
-Powell's: Mathematical Programming 100 (2004) 183-215, doi:10.1007/s10107-003-0490-7. With more points than the model has
-coefficients, the same equations with a ridge are a weighted regression.
+Powell's: Mathematical Programming 100 (2004) 183-215, doi:10.1007/s10107-003-0490-7. With more points than the model
+has coefficients, the same equations with a ridge are a weighted regression.
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 
 
 class SQPByDifferences:
-    """One descent from an evaluated point to a local minimum. `run` yields points and receives their rows in the log."""
+    """One descent from an evaluated point to a local minimum.
+
+    `run` yields points (k, d) and receives their rows in the log.
+    """
 
     def __init__(self, log: EvaluationLog, row: int, radius: float = FIRST_RADIUS) -> None:
         self.log, self.row, self.radius = log, row, radius

@@ -24,7 +24,7 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 
 
 class SurrogateCMAES:
-    """One search from a mean and a step size in the unit box. `run` yields points and receives their rows."""
+    """One search from a mean and a step size in the unit box; `run` yields points and receives their rows."""
 
     def __init__(
         self,

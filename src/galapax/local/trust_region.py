@@ -25,7 +25,10 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 
 
 class TrustRegion:
-    """One descent from an evaluated point to a local minimum. `run` yields points (k, d) and receives their rows in the log."""
+    """One descent from an evaluated point to a local minimum.
+
+    `run` yields points (k, d) and receives their rows in the log.
+    """
 
     def __init__(self, log: EvaluationLog, row: int, radius: float = 0.1, final_radius: float = 1e-7) -> None:
         self.log, self.row, self.radius, self.final_radius = log, row, radius, final_radius
