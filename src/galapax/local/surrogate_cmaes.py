@@ -24,7 +24,7 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 
 
 class SurrogateCMAES:
-    """One search from a mean and a step size in the unit box; `run` yields points and receives their rows."""
+    """One search from a mean and a step size; `run` yields points of the unit box and receives their rows."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class SurrogateCMAES:
         self.converged = False
 
     def ranks(self, rows: list[int] | np.ndarray) -> np.ndarray:
-        """What orders evaluated points: the objective, or what makes infeasible and failed ones worse than any other."""
+        """What orders evaluated points: the objective, made worse than any other where a point is infeasible or failed."""
         log = self.log
         objective, violation = log.objective[rows], log.violation()[rows]
         feasible = violation <= 0
