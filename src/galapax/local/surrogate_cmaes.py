@@ -41,7 +41,7 @@ class SurrogateCMAES:
         self.converged = False
 
     def ranks(self, rows: list[int] | np.ndarray) -> np.ndarray:
-        """What orders evaluated points: the objective, made worse than any other where a point is infeasible or failed."""
+        """The objective of evaluated points, worse than any other where a point is infeasible or failed."""
         log = self.log
         objective, violation = log.objective[rows], log.violation()[rows]
         feasible = violation <= 0
