@@ -6,7 +6,8 @@ Prints the share of targets (f - f_opt of 10, 1, 0.1, 0.01, 1e-3, 1e-5 and 1e-7,
 10 d, 25 d, 50 d and 100 d evaluations, and the mean of log10(f - f_opt): the default, `cmaes` that restarts, pycma's
 lq-CMA-ES and BIPOP, and from random starts scipy's COBYQA, SLSQP, COBYQA for 10 d evaluations and then SLSQP, and
 Nelder-Mead. Differences count as evaluations. With --constrained, of constrained problems the median of the best
-feasible value after 10 d, 25 d and 50 d evaluations. The default was tuned on instances 11 to 13 of the BBOB functions.
+feasible value after 10 d, 25 d and 50 d evaluations: the default, which must keep constraints exactly, and scipy's SLSQP
+from random starts, which may break them by 1e-3. The default was tuned on instances 11 to 13 of the BBOB functions.
 Needs pycma, on whose functions all run (pip install cma).
 """
 
@@ -140,7 +141,7 @@ def best_feasible(problem: gx.Problem, method: str, seed: int) -> list[float]:
             raise Ended
         with jax.enable_x64(True):
             values = {name: np.asarray(function(np.asarray(x, float)), float) for name, function in compiled.items()}
-        is_feasible = bool(np.all(values["ineq"] <= (0.0 if method == "default" else 1e-6)))
+        is_feasible = bool(np.all(values["ineq"] <= (0.0 if method == "default" else 1e-3)))
         best.append(min(best[-1], float(values["fun"]) if is_feasible else math.inf))
         return values
 
@@ -178,7 +179,7 @@ def search_from_random_starts(
 def print_constrained(seeds: list[int]) -> None:
     """Print the best feasible values of constrained problems."""
     print(f"median of {len(seeds)} runs, best feasible value after " + " / ".join(f"{m} d" for m in CONSTRAINED_MARKS))
-    methods = ("default", "COBYQA", "SLSQP")
+    methods = ("default", "SLSQP")
     print("| | d | best known | " + " | ".join(methods) + " |")
     print("| --- | --- | --- |" + " --- |" * len(methods))
     for name in CONSTRAINED:
