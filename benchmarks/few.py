@@ -5,7 +5,8 @@
 Prints the share of targets (f - f_opt of 10, 1, 0.1, 0.01, 1e-3, 1e-5 and 1e-7, of 24 functions) that are reached after
 10 d, 25 d, 50 d and 100 d evaluations, and the mean of log10(f - f_opt): the default, `cmaes` that restarts, pycma's
 lq-CMA-ES and BIPOP, and from random starts scipy's COBYQA, SLSQP, COBYQA for 10 d evaluations and then SLSQP, and
-Nelder-Mead. Differences count as evaluations. With --constrained, of constrained problems the median of the best
+Nelder-Mead. Differences count as evaluations.
+With --constrained, of constrained problems the median of the best
 feasible value after 10 d, 25 d and 50 d evaluations: the default, which must keep constraints exactly, and scipy's SLSQP
 from random starts, which may break them by 1e-3. The default was tuned on instances 11 to 13 of the BBOB functions.
 Needs pycma, on whose functions all run (pip install cma).
@@ -142,7 +143,7 @@ def best_feasible(problem: gx.Problem, method: str, seed: int) -> list[float]:
         with jax.enable_x64(True):
             values = {name: np.asarray(function(np.asarray(x, float)), float) for name, function in compiled.items()}
         is_feasible = bool(np.all(values["ineq"] <= (0.0 if method == "default" else 1e-3)))
-        best.append(min(best[-1], float(values["fun"]) if is_feasible else math.inf))
+        best.append(min(best[-1], values["fun"].item() if is_feasible else math.inf))
         return values
 
     with suppress(Ended, gx.EvaluationError):
@@ -171,7 +172,7 @@ def search_from_random_starts(
     while True:
         start = random.uniform(size=len(lower))
         minimize(
-            lambda u: float(values(u)["fun"]), start, method=method, bounds=[(0, 1)] * len(lower),
+            lambda u: values(u)["fun"].item(), start, method=method, bounds=[(0, 1)] * len(lower),
             constraints=constraint,
         )  # fmt: skip
 
