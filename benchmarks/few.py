@@ -6,9 +6,9 @@ Prints the share of targets (f - f_opt of 10, 1, 0.1, 0.01, 1e-3, 1e-5 and 1e-7,
 10 d, 25 d, 50 d and 100 d evaluations, and the mean of log10(f - f_opt): the default, `cmaes` that restarts, pycma's
 lq-CMA-ES and BIPOP, and from random starts scipy's COBYQA, SLSQP, COBYQA for 10 d evaluations and then SLSQP, and
 Nelder-Mead. Differences count as evaluations.
-With --constrained, of constrained problems the median of the best
-feasible value after 10 d, 25 d and 50 d evaluations: the default, which must keep constraints exactly, and scipy's SLSQP
-from random starts, which may break them by 1e-3. The default was tuned on instances 11 to 13 of the BBOB functions.
+With --constrained, the median of the best feasible value of constrained problems after 10 d, 25 d and 50 d evaluations:
+of the default, which must keep constraints exactly, and of scipy's SLSQP from random starts, which may break them by
+1e-3. The default was tuned on instances 11 to 13 of the BBOB functions.
 Needs pycma, on whose functions all run (pip install cma).
 """
 
