@@ -230,7 +230,7 @@ def test_an_alias_is_that_of_an_algorithm_and_no_algorithms_own_name():
     assert not words & set(gx.algorithms.ALGORITHMS) and all(word == hints.spell_plainly(word) for word in words)
 
 
-@pytest.mark.parametrize(("name", "answer"), [("Nelder-Mead", "simplex searches"), ("L-BFGS-B", "polish")])
+@pytest.mark.parametrize(("name", "answer"), [("Nelder-Mead", "quadratic models"), ("L-BFGS-B", "polish")])
 def test_algorithms_that_are_not_here_are_answered(name, answer):
     with pytest.raises(gx.InputError, match=f"no algorithm called '{name}'; leave algorithm out: .*{answer}"):
         gx.minimize(sphere, BOX, name)

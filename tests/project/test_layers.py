@@ -92,14 +92,14 @@ def test_a_package_imports_only_from_packages_above_it():
 
 
 def test_only_optional_extras_are_imported_inside_functions():
-    """Or what few runs need: the pictures, the live page's server, the compiler of fused kernels."""
+    """Or what few runs need: the pictures, the live page's server, the compiler of fused kernels, models."""
     wrong = []
     for file in SOURCE.rglob("*.py"):
         for node, inside in imports(file):
             if not inside or package_of(file) in ("cli", "papers", "__main__"):
                 continue
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            few = ("galapax.view", "galapax.storage", "galapax.fused")
+            few = ("galapax.view", "galapax.storage", "galapax.fused", "galapax.local.few_evaluations")
             if not any(name.split(".")[0] in EXTRAS or name.startswith(few) for name in names):
                 wrong.append(f"{file.relative_to(SOURCE)}:{node.lineno}")
     assert wrong == []

@@ -18,11 +18,10 @@ from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.minmax_cde import GameCDE, Payoff
 from galapax.algorithms.moead import MOEAD
-from galapax.algorithms.nelder_mead import NelderMead
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
-from galapax.algorithms.portfolio import MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE, Portfolio
+from galapax.algorithms.portfolio import Portfolio
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.real_coded_ga import RealCodedGA
@@ -90,8 +89,6 @@ def algorithm_name(algorithm: Algorithm) -> str:
     """The registered name of an algorithm, or its class's name."""
     if isinstance(algorithm, GameCDE):
         return "cde"
-    if isinstance(algorithm, NelderMead):  # a search of the portfolio, not an algorithm to choose
-        return "nelder_mead"
     for name, kind in ALGORITHMS.items():
         if type(unwrap(algorithm)) is kind:
             return name
@@ -147,7 +144,7 @@ def parse_restarts(restarts: Any, default: Algorithm | None = None) -> Restarts 
     default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE.
     """
     if isinstance(restarts, str) and restarts == "auto":
-        return Portfolio(few=MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE) if isinstance(default, CMAES) else None
+        return Portfolio() if isinstance(default, CMAES) else None
     if restarts is None or isinstance(restarts, Restarts):
         return restarts
     if isinstance(restarts, str) and restarts in RESTARTS:

@@ -4,8 +4,7 @@ The methods are good at different problems. CMA-ES needs few evaluations on curv
 differential evolution is better among many separable minima. The policy starts with CMA-ES, which converges soon where
 it is the right method, and gives L-SHADE a share of the budget if restarts have not helped. Objectives of many
 variables that have a gradient begin with sprints: a short CMA-ES, then a descent along the gradient, which is enough
-for a smooth function with one minimum. A black box with a small budget gets Nelder-Mead searches only, because CMA-ES
-would not have learnt a covariance by then. docs/algorithms.md has the measurements behind the shares below.
+for a smooth function with one minimum. docs/algorithms.md has the measurements behind the shares below.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from galapax.algorithms.lshade import LSHADE
-from galapax.algorithms.nelder_mead import NelderMead
 from galapax.core.algorithm import Algorithm
 from galapax.core.restarts import BIPOP, NextSearch, Restarts, SearchSummary, count_agreeing_searches
 from galapax.core.stop import Stop
@@ -25,20 +23,7 @@ MIN_LSHADE_GENERATIONS = 500
 MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 500  # with a smaller share of the budget L-SHADE is not started
 MIN_SPRINT_DIM = 30  # number of variables from which sprints pay
 SPRINT_EVALUATIONS_PER_VARIABLE = 100  # before the descent
-MAX_SIMPLEX_EVALUATIONS_PER_VARIABLE = 100  # budgets up to which Nelder-Mead is better than CMA-ES
 UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple of the evaluations before it
-
-
-@dataclass(frozen=True)
-class SimplexRestarts(Restarts):
-    """Nelder-Mead simplex searches, each from another place, whatever algorithm was chosen."""
-
-    name = "plain"
-
-    def next(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
-    ) -> NextSearch:
-        return NextSearch(NelderMead(), "simplex")
 
 
 @dataclass(frozen=True)
@@ -48,8 +33,6 @@ class Portfolio(Restarts):
     wait: share of the budget that is spent before L-SHADE starts.
     share: share of the budget for L-SHADE.
     sprint: evaluations of each first search that a descent follows; sprints end when two of them disagree. 0 for none.
-    few: largest budget, in evaluations per variable, for which a serially evaluated black box gets Nelder-Mead searches
-        only; 0 for never.
     """
 
     name = "portfolio"
@@ -57,13 +40,9 @@ class Portfolio(Restarts):
     wait: float = 0.2
     share: float = 0.25
     sprint: float = 0.0
-    few: float = 0.0
 
     def with_gradients(self, dim: int) -> Portfolio:
         return replace(self, sprint=float(SPRINT_EVALUATIONS_PER_VARIABLE * dim)) if dim >= MIN_SPRINT_DIM else self
-
-    def with_serial_evaluation(self, dim: int, max_evaluations: float) -> Restarts:
-        return SimplexRestarts() if max_evaluations <= self.few * dim else self
 
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]

@@ -22,7 +22,6 @@ from galapax.execution.solve import solve
 from galapax.execution.task import (
     begin_with,
     default_algorithm,
-    discrete_dim,
     prepare_task,
     problem_of,
     resolve_options,
@@ -113,7 +112,8 @@ def minimize(
     vectorized: the functions take the whole population (n, d).
     workers: call the functions in this many processes, -1 for one per core; or with a concurrent.futures executor, or a
         function that creates one; or a gx.Workers, which also has time limits, retries and memory. Implies
-        blackbox=True; the run is the same as without them.
+        blackbox=True; the run is the same as without them, except that a default with few evaluations (at most 100 per
+        variable) evaluates as many points at a time as there are workers.
     on_failure: how to treat NaN, inf or an exception: "worst" (never chosen, counted in n_failed), "raise", or
         "resample" (try a random point of the box instead, up to three times, each counted in nfev). The default is
         "worst", except that an objective that fails everywhere is rejected at once.
@@ -172,8 +172,4 @@ def minimize(
             if problem.objectives is None and problem.reference_point is None and not options.vectorized:
                 warn_vector_objective(problem, box.shape.objectives)
             problem = problem.with_(**box.returned_constraints)
-            n_discrete = discrete_dim(problem)
-            solver = algorithms.resolve_algorithm(
-                algorithm, problem.constrained, box.shape.objectives, n_discrete, population
-            )
-            return run(problem, solver, discovered=discovered)
+            return run(problem, default_algorithm(problem, options, box.shape.objectives), discovered=discovered)

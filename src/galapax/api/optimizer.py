@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from galapax import algorithms
+from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
 from galapax.core.checks import abbreviate, as_float_array, check_bool, check_integer, pluralize
 from galapax.core.errors import InputError
@@ -84,6 +85,11 @@ class Optimizer:
             self._space = as_space(bounds)
         mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
         solver = algorithms.resolve_algorithm(algorithm, problem is not None and problem.constrained, mixed=mixed)
+        is_left_open = (algorithm, population, generations) == (None, None, None) and restarts == "auto"
+        dim = self._space.dim if self._space is not None else as_bounds(getattr(bounds, "bounds", bounds)).dim
+        is_plain = np.ndim(x0) <= 1 and not mixed and str(dtype) == "float64"
+        if is_left_open and is_plain and max_evaluations is not None and is_for_models(max_evaluations, dim):
+            solver = ModelSearch()
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver.validate()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from galapax import algorithms
+from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.api.optimizer import Optimizer
 from galapax.core.algorithm import Algorithm, Budget
 from galapax.core.checks import pluralize
@@ -49,8 +50,9 @@ def create_optimizer(
     if algorithm is None:
         max_evaluations = DEFAULT_EVALUATIONS if max_evaluations is None else max_evaluations
         restarts = algorithms.parse_restarts("auto", solver)
-        if restarts is not None and population is None and not is_parallel:
-            restarts = restarts.with_serial_evaluation(dim, max_evaluations)
+        is_left_open = restarts is not None and population is None and not is_parallel
+        if is_left_open and is_for_models(max_evaluations, dim):
+            solver, restarts = ModelSearch(), None
     if population is None and not isinstance(algorithm, Algorithm) and restarts is None:
         shape = Shape(n_objectives, int(is_constrained), 0)
         solver = shrink_population_to_budget(solver, dim, shape, Budget(None, max_evaluations))

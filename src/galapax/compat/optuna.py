@@ -57,7 +57,7 @@ class GalapaxSampler(BaseSampler):
     """Samples the parameters that all trials have in common by an evolutionary algorithm, and the others independently.
 
     algorithm: a name, such as "cmaes" or "nsga2", an instance such as gx.DE(weight=0.7), or None for a default. For one
-        objective of floats this is a simplex search for up to 100 trials per parameter, one trial after another, and
+        objective of floats these are quadratic models for up to 100 trials per parameter, one trial after another, and
         CMA-ES with restarts for more, or with n_jobs; differential evolution where a parameter is categorical, an
         integer or has a step, or where trials have constraints; NSGA-II for two objectives.
     population: trials of a generation. n_jobs keeps all jobs busy with a population of two to four times as many.

@@ -149,7 +149,7 @@ ALGORITHM_NAMES = {
 
 # algorithms that are not here
 MISSING_ALGORITHMS = {
-    "leave algorithm out: the default uses simplex searches where evaluations are few": "neldermead nm simplex fmin",
+    "leave algorithm out: the default uses quadratic models where evaluations are few": "neldermead nm simplex fmin",
     "leave algorithm out: the best point is refined with its gradient by itself (polish)": "bfgs lbfgs lbfgsb slsqp "
     "sqp trustconstr cg newtoncg tnc powell cobyla cobyqa adam",
     "leave algorithm out: the default is for problems with many local minima": "dualannealing annealing sa shgo direct "

@@ -67,15 +67,6 @@ class Restarts:
         """Return the policy for an objective of `dim` variables that has a gradient."""
         return self
 
-    def with_serial_evaluation(self, dim: int, max_evaluations: float) -> Restarts:
-        """Return the policy for a black box of `dim` variables that evaluates one point after another."""
-        return self
-
-    def first_algorithm(self, algorithm: Algorithm) -> Algorithm:
-        """The algorithm of a run's first search, where the user chose `algorithm`."""
-        search = self.next(algorithm, [], math.inf, lambda: 0.0)
-        return search.algorithm if isinstance(search, NextSearch) else algorithm
-
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:

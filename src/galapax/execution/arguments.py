@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,16 @@ def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
         return str(dtype)
     # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
     return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
+
+
+def count_workers(pool: Any) -> int:
+    """Return how many evaluations are made at once, as far as a pool says; 1 without one."""
+    if pool is None:
+        return 1
+    if isinstance(pool, int):
+        return os.cpu_count() or 1 if pool == -1 else pool
+    size = getattr(pool, "_max_workers", None)
+    return size if isinstance(size, int) and size > 0 else 1
 
 
 def generation_limit(solver: Algorithm, options: Options) -> int:

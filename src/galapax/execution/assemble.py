@@ -20,7 +20,7 @@ from galapax.core.options import LEAVES, read
 from galapax.core.problem import Problem, ProblemDescription
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
-from galapax.execution.task import Task, effective_restarts
+from galapax.execution.task import Task
 from galapax.numerics import devices
 from galapax.objective.blackbox import BlackBox
 from galapax.objective.failures import Failed, summarise
@@ -432,8 +432,7 @@ def _constant_objective_note(history: History | None, runs: Runs) -> str:
 
 def settings_of(task: Task) -> dict[str, Any]:
     """Return everything needed to repeat a call, as plain values: every option by name, and what was chosen."""
-    limit, restarts = int(task.rules.generations), effective_restarts(task)
-    solver = task.solvers[0] if restarts is None else restarts.first_algorithm(task.solvers[0])
+    limit, solver = int(task.rules.generations), task.solvers[0]
     settings = {name: _to_json_value(read(task.options, name)) for name in LEAVES}
     return settings | {
         "problem": task.problem.name,
@@ -441,7 +440,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "hyperparameters": algorithms.plain_settings(solver),
         "generations": None if limit == UNLIMITED else limit,
         "tolerance": float(task.rules.tolerance),
-        "restarts": None if restarts is None else restarts.name,
+        "restarts": None if task.restarts is None else task.restarts.name,
         "x0": None if task.initial is None else task.decoded(task.initial).tolist(),
         "runs": task.runs,
         "first_run": task.first_run,

@@ -25,7 +25,7 @@ from galapax.execution.host_loop import BatchView, Watch
 from galapax.execution.live_view import ChunkView
 from galapax.execution.polish import apply_polish, precompile_polish, run_polish, why_not_polishable
 from galapax.execution.state import Outcome, Survivors, Track, best_of_run, merge_populations, to_host
-from galapax.execution.task import Task, effective_restarts, trace_task
+from galapax.execution.task import Task, trace_task
 from galapax.numerics import random
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 
@@ -184,8 +184,6 @@ class RestartSchedule:
         self.asked_task = task
         if task.options.polish is not False and why_not_polishable(task) is None:
             task = _with_gradients(task)
-        else:
-            task = replace(task, restarts=effective_restarts(task))
         self.task, self.context, self.watch, self.sizes = task, context, watch, sizes
         keys = random.run_keys(task.seed, task.first_run, task.runs)
         rows = range(task.total) if row is None else [row]

@@ -13,6 +13,7 @@ import numpy as np
 from galapax import algorithms, problems
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
+from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
@@ -31,6 +32,7 @@ from galapax.core.stop import UNLIMITED, Rules
 from galapax.execution.arguments import (
     check_islands,
     count_devices,
+    count_workers,
     default_dtype,
     default_tolerance,
     generation_limit,
@@ -205,12 +207,16 @@ def resolve_options(problem: Problem, options: Options) -> Options:
     )
 
 
-def default_algorithm(problem: Problem, options: Options) -> Algorithm:
+def default_algorithm(problem: Problem, options: Options, objectives: int | None = None) -> Algorithm:
     """Choose an algorithm that fits a problem. A black box is called by the run alone: until then it has one objective,
-    or two where an archive is asked for, unless they are named. options: resolved.
+    or two where an archive is asked for, unless they are named. options: resolved. objectives: if that is known.
     """
-    objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
-    if not options.blackbox:
+    if objectives is None:
+        objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
+    if options.blackbox:
+        if objectives == 1 and _has_few_evaluations(problem, options):
+            return ModelSearch(population=count_workers(options.workers.pool))
+    else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
         objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
         is_named = problem.objectives is not None or problem.reference_point is not None
@@ -218,6 +224,20 @@ def default_algorithm(problem: Problem, options: Options) -> Algorithm:
             warn_vector_objective(problem, objectives)
     return algorithms.resolve_algorithm(
         None, problem.constrained, objectives, discrete_dim(problem), options.population
+    )
+
+
+def _has_few_evaluations(problem: Problem, options: Options) -> bool:
+    """Return whether a black box can be evaluated so rarely that models of it pay, and nothing else was asked for."""
+    is_left_open = (options.generations, options.population, options.islands) == (None, None, None)
+    return (
+        options.max_evaluations is not None
+        and is_for_models(options.max_evaluations, problem.dim)
+        and is_left_open
+        and np.ndim(options.x0) <= 1
+        and options.restarts == "auto"
+        and not (options.vectorized or options.workers.asynchronous or discrete_dim(problem))
+        and options.compute.dtype == "float64"  # differences need it
     )
 
 
@@ -514,18 +534,3 @@ def check_comparable(task: Task) -> None:
         )
     if task.problem.reference_point is not None and len(task.problem.reference_point) > 3:
         indicators.moocore()  # it measures more than three objectives, and would be missed only after the runs
-
-
-def _is_sequential_blackbox(task: Task) -> bool:
-    """Return whether the task is a black box evaluated one point at a time and limited by evaluations only."""
-    is_sequential = task.options.blackbox and not task.options.vectorized and task.options.workers.pool is None
-    has_no_generation_limit = task.rules.generations == UNLIMITED
-    return is_sequential and has_no_generation_limit and task.initial is None and not task.problem.constrained
-
-
-def effective_restarts(task: Task) -> Restarts | None:
-    """Return the restart policy of a run: that of a black box with few evaluations has simplex searches alone."""
-    if task.restarts is None or not _is_sequential_blackbox(task):
-        return task.restarts
-    limit = task.rules.evaluations
-    return task.restarts.with_serial_evaluation(task.problem.dim, math.inf if limit is None else float(limit))

@@ -1,1 +1,1 @@
-"""Local optimisers: quasi-Newton, augmented Lagrangian, SQP, and the refinement of min-max solutions."""
+"""Local optimisers: by gradients (L-BFGS, augmented Lagrangian, SQP), and by models where evaluations are few."""

@@ -1,0 +1,181 @@
+"""What to evaluate next, where an evaluation is expensive: a portfolio of local methods that share what they learn.
+
+A run begins with one descent from the middle of the box. Then several searches take turns: descents from elsewhere,
+and a CMA-ES with a surrogate around the best point. Each gets evaluations by what it achieved: the one that holds the
+best value goes on most of the time, the others often enough to catch up. Under constraints descents are those of the
+trust region, which models each constraint; without any they are those of SQP.
+
+The search is a function of its seed and of the values that it was told, so a saved list of evaluations is its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from galapax.local.log import EvaluationLog
+from galapax.local.sqp_by_differences import FIRST_RADIUS, SQPByDifferences
+from galapax.local.surrogate_cmaes import SurrogateCMAES
+from galapax.local.trust_region import TrustRegion
+
+LEADER_WEIGHT = 3.0  # evaluations of the search with the best value for each one of another
+FIRST_SIGMA = 0.2  # of the surrogate-assisted search, share of the box
+MODEL_FINAL_RADIUS = 1e-5  # of the trust region, before differences take over
+POLISH_RADIUS = 0.1  # of the SQP steps then
+OFFSET = 0.05  # share of the box by which a first point differs from the middle, so that runs differ
+MARGIN = 0.1  # share of the box at each side in which no descent begins
+SAME_POINT, SAME_VALUE = 1e-4, 1e-10  # two descents ended alike: shares of the box and of the range of all values
+AGREEING_DESCENTS = 5  # that end at the best point before the search counts as done
+
+Moves = Generator[np.ndarray, np.ndarray, None]
+
+
+@dataclass
+class Member:
+    """A search with the points that it waits for."""
+
+    name: str
+    moves: Moves
+    points: np.ndarray = field(init=False)  # (k, d)
+    rows: np.ndarray = field(init=False)  # (k,) in the log, -1 where a point was not told yet
+    handed_out: int = 0  # of the points
+    evaluations: int = 0
+    best: tuple[float, float] = (np.inf, np.inf)  # violation, objective
+    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.wait(lambda: next(self.moves))
+
+    def wait(self, resume: Callable[[], np.ndarray]) -> None:
+        """Wait for the values of the points that a resumed search yields."""
+        self.handed_out = 0
+        try:
+            self.points = np.atleast_2d(resume())
+        except StopIteration:
+            self.is_over, self.points = True, np.empty((0, 0))
+        self.rows = np.full(len(self.points), -1)
+
+    def tell(self, place: int, row: int, merit: tuple[float, float]) -> None:
+        """Note where the value of a point is; with the last one go on."""
+        self.rows[place] = row
+        self.evaluations += 1
+        self.best = min(self.best, merit)
+        if (self.rows >= 0).all():
+            rows = self.rows.copy()
+            self.wait(lambda: self.moves.send(rows))
+
+
+class FewEvaluations:
+    """Ask for points of the unit box and tell their values.
+
+    dim: number of variables. seed: of all random choices. eq_tolerance: within which an equality holds. start: the
+    first point (d,), the middle of the box by default.
+    """
+
+    def __init__(self, dim: int, seed: int = 0, eq_tolerance: float = 0.0, start: np.ndarray | None = None) -> None:
+        self.log = EvaluationLog(dim, eq_tolerance)
+        self.random = np.random.default_rng(seed)
+        middle = 0.5 + OFFSET * self.random.uniform(-1.0, 1.0, dim)
+        self.start = middle if start is None else np.asarray(start, float)
+        self.members: list[Member] = []
+        self.minima: list[tuple[np.ndarray, float, float]] = []  # point, violation and objective where descents ended
+        self.descents = 0
+        self._outstanding: list[tuple[Member, int]] = []
+
+    def ask(self, n: int = 1) -> np.ndarray:
+        """The next n points (n, d), to be told all at once."""
+        if self._outstanding:
+            raise RuntimeError("the points of the last ask were not told yet.")
+        if not self.members:
+            self.members.append(Member("descent", self.descend(self.start)))
+        while len(self._outstanding) < n:
+            free = [member for member in self.members if member.handed_out < len(member.points)]
+            if not free:
+                self.members.append(self.open_member())
+                continue
+            member = min(free, key=self.priority)
+            while member.handed_out < len(member.points) and len(self._outstanding) < n:
+                self._outstanding.append((member, member.handed_out))
+                member.handed_out += 1
+        return np.array([member.points[place] for member, place in self._outstanding])
+
+    def tell(
+        self,
+        objective: np.ndarray,
+        ineq: np.ndarray | None = None,
+        eq: np.ndarray | None = None,
+        points: np.ndarray | None = None,
+    ) -> None:
+        """Values (n,) of the points of the last ask, in their order, and of constraints (n, p) and (n, q); NaN failed.
+
+        points: where these were evaluated (n, d), if not exactly where they were asked for.
+        """
+        n = len(self._outstanding)
+        if points is None:
+            points = np.array([member.points[place] for member, place in self._outstanding])
+        empty = np.empty((n, 0))
+        first = self.log.n
+        self.log.append(points, np.asarray(objective), empty if ineq is None else ineq, empty if eq is None else eq)
+        violation = np.nan_to_num(self.log.violation()[first:], nan=np.inf)
+        value = np.nan_to_num(self.log.objective[first:], nan=np.inf)
+        outstanding, self._outstanding = self._outstanding, []
+        for i, (member, place) in enumerate(outstanding):
+            member.tell(place, first + i, (float(violation[i]), float(value[i])))
+        if len(self.members) == 1 and self.descents >= 1:
+            self.members.append(self.open_member())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether so many descents ended at the best point that more of them promise nothing."""
+        if not self.minima:
+            return False
+        points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
+        best = int(np.lexsort((values, violations))[0])
+        spread = float(np.nanmax(self.log.objective) - np.nanmin(self.log.objective))
+        is_alike = (violations <= violations[best]) & (values - values[best] <= SAME_VALUE * spread)
+        is_alike &= np.max(np.abs(points - points[best]), axis=1) <= SAME_POINT
+        return len(values) >= AGREEING_DESCENTS and bool(is_alike.all())
+
+    def priority(self, member: Member) -> float:
+        """Evaluations so far, counted less for the member with the best value; the least comes next."""
+        leads = member.best <= min(other.best for other in self.members)
+        return member.evaluations / (LEADER_WEIGHT if leads else 1.0)
+
+    def open_member(self) -> Member:
+        """A further member: the search with a surrogate if there is none yet, else more descents."""
+        if self.descents >= 1 and not any(member.name == "surrogate" for member in self.members):
+            return Member("surrogate", self.evolve())
+        return Member("descent", self.descend(self.choose_start()))
+
+    def descend(self, start: np.ndarray) -> Moves:
+        """One descent after another, the first one from `start`."""
+        while True:
+            row = int((yield start[None])[0])
+            if self.log.is_constrained:
+                models = TrustRegion(self.log, row, final_radius=MODEL_FINAL_RADIUS)
+                yield from models.run()
+                row = models.row
+            search = SQPByDifferences(self.log, row, FIRST_RADIUS if not self.log.is_constrained else POLISH_RADIUS)
+            yield from search.run()
+            self.descents += 1
+            if search.converged:
+                row = search.row
+                self.minima.append(
+                    (self.log.x[row].copy(), float(self.log.violation()[row]), float(self.log.objective[row]))
+                )
+            start = self.choose_start()
+
+    def evolve(self) -> Moves:
+        """CMA-ES with a surrogate around the best point, then with twice the population."""
+        population = None
+        while True:
+            mean = self.log.x[self.log.best()].copy()
+            search = SurrogateCMAES(self.log, mean, FIRST_SIGMA, self.random, population)
+            yield from search.run()
+            population = 2 * search.population
+
+    def choose_start(self) -> np.ndarray:
+        """A random point to descend from."""
+        return self.random.uniform(MARGIN, 1.0 - MARGIN, self.log.dim)

@@ -1,0 +1,79 @@
+"""The points evaluated so far with their values, which every member of the portfolio reads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+SCALE_SAMPLE = 64  # first points from which the scale of a constraint is taken
+
+
+class EvaluationLog:
+    """Points of the unit box in the order of their evaluation, with one objective and any number of constraints.
+
+    A failed evaluation has objective NaN.
+    """
+
+    def __init__(self, dim: int, eq_tolerance: float = 0.0) -> None:
+        self.dim, self.n = dim, 0
+        self.eq_tolerance: float | np.ndarray = eq_tolerance  # one, or one for each equality
+        self._x = np.empty((64, dim))
+        self._values: np.ndarray | None = None
+        self.n_ineq = self.n_eq = 0
+
+    def append(self, x: np.ndarray, objective: np.ndarray, ineq: np.ndarray, eq: np.ndarray) -> None:
+        """Add k points (k, d) with their objective (k,), inequalities (k, p) and equalities (k, q)."""
+        rows = np.concatenate([objective[:, None], ineq, eq], axis=1).astype(float)
+        rows[~np.isfinite(rows).all(axis=1)] = np.nan
+        if self._values is None:
+            self.n_ineq, self.n_eq = ineq.shape[1], eq.shape[1]
+            self._values = np.empty((len(self._x), rows.shape[1]))
+        while self.n + len(x) > len(self._x):
+            self._x = np.concatenate([self._x, np.empty_like(self._x)])
+            self._values = np.concatenate([self._values, np.empty_like(self._values)])
+        self._x[self.n : self.n + len(x)] = x
+        self._values[self.n : self.n + len(x)] = rows
+        self.n += len(x)
+
+    @property
+    def x(self) -> np.ndarray:
+        return self._x[: self.n]
+
+    @property
+    def values(self) -> np.ndarray:
+        """All numbers of all points (n, 1 + p + q): the objective first, then inequalities, then equalities."""
+        assert self._values is not None
+        return self._values[: self.n]
+
+    @property
+    def objective(self) -> np.ndarray:
+        return self.values[:, 0]
+
+    @property
+    def is_constrained(self) -> bool:
+        return self.n_ineq + self.n_eq > 0
+
+    def constraint_scale(self) -> np.ndarray:
+        """A typical size of each constraint (p + q,), from the first points that have values."""
+        sample = np.abs(self.values[:SCALE_SAMPLE, 1:])
+        sample = sample[np.isfinite(sample).all(axis=1)]
+        scale = np.median(sample, axis=0) if len(sample) else np.ones(self.n_ineq + self.n_eq)
+        return np.where(scale > 0, scale, 1.0)
+
+    def violation(self, values: np.ndarray | None = None) -> np.ndarray:
+        """The largest violation of a constraint (n,), in units of the constraint's scale; NaN where a point failed."""
+        values = self.values if values is None else values
+        if not self.is_constrained:
+            return np.where(np.isfinite(values[:, 0]), 0.0, np.nan)
+        excess = np.concatenate(
+            [values[:, 1 : 1 + self.n_ineq], np.abs(values[:, 1 + self.n_ineq :]) - self.eq_tolerance], axis=1
+        )
+        return np.max(np.maximum(excess, 0.0) / self.constraint_scale(), axis=1)
+
+    def order(self) -> np.ndarray:
+        """Rows from the best point to the worst: feasible ones by objective, others by violation, failed ones last."""
+        violation = self.violation()
+        failed = np.isnan(violation)
+        return np.lexsort((np.where(failed, 0.0, self.objective), np.where(failed, np.inf, violation)))
+
+    def best(self) -> int:
+        return int(self.order()[0])

@@ -1,0 +1,179 @@
+"""Sequential quadratic programming with first derivatives by differences and BFGS for the second ones.
+
+Nocedal & Wright, Numerical Optimization (2006), chapter 18, doi:10.1007/978-0-387-40065-5; damped updates after Powell
+(1978), doi:10.1007/BFb0067703.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+from scipy.optimize import nnls
+
+from galapax.local.log import EvaluationLog
+from galapax.local.quadratic import Quadratic, minimize_in_box, minimize_with_constraints
+
+SUFFICIENT_DECREASE = 1e-4
+MAX_BACKTRACKS = 8
+FIRST_RADIUS = 0.4  # share of the box that a step may cross
+SOFTNESS = 1e-6  # first second derivatives, as a share of those that would keep the first step within the radius
+ROUNDING = 1e-15  # relative error of the function, where nothing says that it is larger
+MIN_DIFFERENCE, FIRST_DIFFERENCE, MAX_DIFFERENCE = 1e-10, 1e-9, 1e-3  # shares of the box
+
+Moves = Generator[np.ndarray, np.ndarray, None]
+
+
+class SQPByDifferences:
+    """One descent from an evaluated point to a local minimum.
+
+    `run` yields points (k, d) and receives their rows in the log.
+    """
+
+    def __init__(self, log: EvaluationLog, row: int, radius: float = FIRST_RADIUS) -> None:
+        self.log, self.row, self.radius = log, row, radius
+        self.hessian: np.ndarray | None = None  # of the Lagrangian, once two derivatives are known
+        self.difference = FIRST_DIFFERENCE  # as long as the second derivatives are not known
+        self.noise = ROUNDING
+        self.penalty = 0.0
+        self.converged = False
+
+    def run(self) -> Moves:
+        log = self.log
+        slopes = yield from self.differentiate()
+        while True:
+            x, values = log.x[self.row].copy(), log.values[self.row].copy()
+            step, multipliers = self.solve(values, slopes, x)
+            length = float(np.linalg.norm(step))
+            slope = self.merit_slope(values, slopes, step)
+            start = self.merit(values)
+            accepted = False
+            if length > 1e-11 and slope < 0:
+                accepted = yield from self.search_line(x, step, start, slope)
+            if not accepted:
+                if not self.lengthen_differences():
+                    self.converged = self.hessian is not None
+                    return
+                slopes = yield from self.differentiate()
+                continue
+            before, slopes_of = slopes, np.r_[1.0, multipliers]
+            H = self.curvature(slopes)
+            slopes = yield from self.differentiate()
+            self.hessian = update_bfgs(H, log.x[self.row] - x, (slopes - before).T @ slopes_of)
+            gain = start - self.merit(log.values[self.row])
+            if gain <= 1e-13 * max(1.0, abs(start)) and length < 1e-6:
+                self.converged = True
+                return
+
+    def curvature(self, slopes: np.ndarray) -> np.ndarray:
+        """Second derivatives of the Lagrangian; at first so small that only the radius limits the step."""
+        if self.hessian is not None:
+            return self.hessian
+        size = float(np.linalg.norm(slopes[0]))
+        return np.eye(self.log.dim) * max(SOFTNESS * size / self.radius, 1e-300)
+
+    def search_line(
+        self, x: np.ndarray, step: np.ndarray, start: float, slope: float
+    ) -> Generator[np.ndarray, np.ndarray, bool]:
+        """Go along a step from x until the merit decreases enough; False where it does not."""
+        share = 1.0
+        for _ in range(MAX_BACKTRACKS):
+            rows = yield np.clip(x + share * step, 0.0, 1.0)[None]
+            now = self.merit(self.log.values[rows[0]])
+            if now <= start + SUFFICIENT_DECREASE * share * slope:
+                self.row = int(rows[0])
+                return True
+            minimum = -0.5 * slope * share**2 / (now - start - share * slope)  # of a parabola; 0 after a failure
+            share = float(np.clip(minimum, 0.1 * share, 0.5 * share))
+        return False
+
+    def differentiate(self) -> Generator[np.ndarray, np.ndarray, np.ndarray]:
+        """First derivatives (1 + p + q, d) at the best point, towards the inside of the box; 0 where a point failed."""
+        x, values = self.log.x[self.row].copy(), self.log.values[self.row].copy()
+        size = self.choose_differences(values)
+        h = np.where(x + size <= 1.0, size, -size)
+        rows = yield x + np.diag(h)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes = (self.log.values[rows] - values).T / (np.diag(self.log.x[rows]) - x)
+        return np.nan_to_num(slopes, posinf=0.0, neginf=0.0)
+
+    def choose_differences(self, values: np.ndarray) -> np.ndarray:
+        """Lengths (d,) that balance rounding errors with the second derivatives, as far as these are known."""
+        if self.hessian is None:
+            return np.full(self.log.dim, self.difference)
+        balanced = 2.0 * np.sqrt(self.noise * np.abs(values[0]) / np.maximum(np.diag(self.hessian), 1e-300))
+        return np.clip(balanced, MIN_DIFFERENCE, max(self.difference, 1e-5))
+
+    def lengthen_differences(self) -> bool:
+        """Take longer differences, where the first ones led nowhere; False at the longest."""
+        if self.hessian is not None or self.difference >= MAX_DIFFERENCE:
+            return False
+        self.difference = min(self.difference * 1000.0, MAX_DIFFERENCE)
+        self.noise *= 1e6
+        return True
+
+    def solve(self, values: np.ndarray, slopes: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The step, and multipliers of the constraints (p + q,)."""
+        log, H = self.log, self.curvature(slopes)
+        lower, upper = -x, 1.0 - x
+        if not log.is_constrained:
+            return minimize_in_box(slopes[0], H, self.radius, lower, upper), np.zeros(0)
+        curvature = np.zeros((len(slopes), log.dim, log.dim))
+        curvature[0] = H
+        lower, upper = np.maximum(lower, -self.radius), np.minimum(upper, self.radius)
+        step = minimize_with_constraints(
+            Quadratic(values, slopes, curvature), log.n_ineq, lower, upper, log.constraint_scale()
+        )
+        return step, self.multipliers(values, slopes, step, x)
+
+    def multipliers(self, values: np.ndarray, slopes: np.ndarray, step: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Least-squares multipliers of the constraints that the step makes active."""
+        log = self.log
+        linear = values[1:] + slopes[1:] @ step
+        scale = log.constraint_scale()
+        active = np.abs(linear) <= 1e-6 * scale
+        out = np.zeros(len(linear))
+        free = (x + step > 1e-12) & (x + step < 1 - 1e-12)
+        if active.any() and free.any():
+            pull = -(slopes[0] + self.curvature(slopes) @ step)[free]
+            index = np.flatnonzero(active)
+            columns = slopes[1:][index][:, free].T
+            is_eq = index >= log.n_ineq
+            both = np.concatenate([columns, -columns[:, is_eq]], axis=1)
+            size = np.linalg.norm(both, axis=0)
+            size[size == 0] = 1.0
+            weights = nnls(both / size, pull)[0] / size
+            out[index] = weights[: len(index)]
+            out[index[is_eq]] -= weights[len(index) :]
+        self.penalty = max(self.penalty, 2.0 * float(np.sum(np.abs(out) * scale)))
+        return out
+
+    def merit(self, values: np.ndarray) -> float:
+        violation = float(self.log.violation(values[None])[0])
+        return np.inf if np.isnan(violation) else float(values[0] + self.penalty * violation)
+
+    def merit_slope(self, values: np.ndarray, slopes: np.ndarray, step: np.ndarray) -> float:
+        """Bound of the merit's derivative along the step."""
+        change = float(slopes[0] @ step)
+        if not self.log.is_constrained:
+            return change
+        old = float(self.log.violation(values[None])[0])
+        new = float(self.log.violation((values + slopes @ step)[None])[0])
+        loss = change + 0.5 * float(step @ self.curvature(slopes) @ step)
+        if old - new > 1e-12 and loss > self.penalty * (old - new):
+            self.penalty = 2.0 * loss / (old - new)
+        return change - self.penalty * (old - new)
+
+
+def update_bfgs(H: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Powell's damped update, which stays positive definite."""
+    Hs = H @ s
+    sHs = float(s @ Hs)
+    if not sHs > 0:
+        return H
+    sy = float(s @ y)
+    if sy < 0.2 * sHs:
+        theta = 0.8 * sHs / (sHs - sy)
+        y = theta * y + (1 - theta) * Hs
+        sy = float(s @ y)
+    return H - np.outer(Hs, Hs) / sHs + np.outer(y, y) / sy

@@ -1,0 +1,253 @@
+"""Black boxes of which few evaluations can be had: the models, the searches, and what a user gets."""
+
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.algorithms.model_search import ModelSearch
+from galapax.local.few_evaluations import FewEvaluations
+from galapax.local.log import EvaluationLog
+from galapax.local.quadratic import Quadratic, fit_minimum_change, minimize_in_box, minimize_with_constraints
+from galapax.local.sqp_by_differences import SQPByDifferences
+from galapax.local.surrogate_cmaes import SurrogateCMAES, kendall_tau
+from galapax.local.trust_region import TrustRegion
+
+SEEDS = range(3)
+BOX = [(-2.0, 3.0), (-1.0, 4.0), (-3.0, 2.5)]
+
+
+def quadratic(seed, dim=4):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(dim, dim))
+    return rng.normal(), rng.normal(size=dim), root + root.T
+
+
+def values_of(coefficients, s):
+    c, g, H = coefficients
+    return c + s @ g + 0.5 * np.sum((s @ H) * s, axis=-1)
+
+
+def valley(x):
+    return float(100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2 + 3 * (x[2] - 0.5) ** 2)
+
+
+def bowl(u):
+    """Its minimum is at 0.7 in every variable of the unit box."""
+    scale = 10.0 ** np.linspace(0, 3, u.shape[-1])
+    return np.sum(scale * (u - 0.7) ** 2, axis=-1)
+
+
+def drive(moves, log, fun, most):
+    """Run a search until it ends or has made so many evaluations."""
+    points = next(moves)
+    while log.n + len(points) <= most:
+        values = fun(points)
+        log.append(points, values, np.empty((len(points), 0)), np.empty((len(points), 0)))
+        try:
+            points = moves.send(np.arange(log.n - len(points), log.n))
+        except StopIteration:
+            return
+
+
+def ask_and_tell(fun, dim, most, n=1, seed=0):
+    search, asked = FewEvaluations(dim, seed), []
+    while len(asked) < most:
+        points = search.ask(n)
+        asked += list(points)
+        search.tell(np.array([fun(u) for u in points]))
+    return np.array(asked), search
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_model_of_enough_points_is_the_quadratic_itself(seed):
+    truth, rng = quadratic(seed), np.random.default_rng(seed)
+    s = rng.normal(size=(25, 4))
+    model = fit_minimum_change(s, values_of(truth, s)[:, None], np.zeros((1, 4, 4)), 1.0)
+    np.testing.assert_allclose(model.hessian[0], truth[2], atol=1e-4)
+    np.testing.assert_allclose(model.gradient[0], truth[1], atol=1e-4)
+    other = rng.normal(size=(50, 4))
+    np.testing.assert_allclose(model(other)[:, 0], values_of(truth, other), atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_model_of_few_points_fits_them_and_stays_closest_to_the_one_before(seed):
+    truth, rng = quadratic(seed), np.random.default_rng(seed)
+    s = rng.normal(size=(9, 4))
+    values = values_of(truth, s)[:, None]
+    prior = truth[2][None] + 0.1 * np.eye(4)
+    model = fit_minimum_change(s, values, prior, 1.0)
+    np.testing.assert_allclose(model(s), values, atol=1e-6)
+    # the truth fits these points, too, so the nearest such matrix cannot be farther away than it is
+    assert np.linalg.norm(model.hessian - prior) <= np.linalg.norm(truth[2] - prior) + 1e-6
+    same = fit_minimum_change(s, values, truth[2][None], 1.0)
+    np.testing.assert_allclose(same.hessian[0], truth[2], atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_minimiser_in_a_box_is_inside_and_no_random_point_is_better_by_much(seed):
+    _, g, H = quadratic(seed)
+    lower, upper, radius = np.full(4, -0.3), np.array([0.0, 0.2, 0.5, 2.0]), 0.6
+    s = minimize_in_box(g, H, radius, lower, upper)
+    assert np.all((lower <= s) & (s <= upper)) and np.linalg.norm(s) <= radius * (1 + 1e-6)
+    others = np.random.default_rng(seed).uniform(lower, upper, (4000, 4))
+    others = others[np.linalg.norm(others, axis=1) <= radius]
+    best = values_of((0.0, g, H), others).min()
+    assert values_of((0.0, g, H), s) <= 0.5 * best and (
+        np.linalg.eigvalsh(H)[0] < 0 or values_of((0.0, g, H), s) <= best
+    )
+
+
+def test_constraints_of_models_hold_at_their_minimiser_and_the_least_violation_is_taken_where_they_cannot():
+    gradient = np.array([[1.0, 1.0], [-1.0, 0.0]])
+    hessian = np.zeros((2, 2, 2))
+    box = np.full(2, -1.0), np.full(2, 1.0)
+    possible = Quadratic(np.array([0.0, 0.5]), gradient, hessian)  # x >= 0.5
+    s = minimize_with_constraints(possible, 1, *box, np.ones(1))
+    np.testing.assert_allclose(s, [0.5, -1.0], atol=1e-6)
+    assert possible(s)[1] <= 0
+    impossible = Quadratic(np.array([0.0, 3.0]), gradient, hessian)  # x >= 3, outside
+    np.testing.assert_allclose(minimize_with_constraints(impossible, 1, *box, np.ones(1)), [1.0, -1.0], atol=1e-5)
+
+
+def test_kendalls_tau_is_one_for_the_same_order_and_minus_one_for_the_opposite():
+    a = np.array([3.0, 1.0, 2.0, 5.0])
+    assert kendall_tau(a, np.exp(a)) == 1.0 and kendall_tau(a, -a) == -1.0 and kendall_tau(a, np.ones(4)) == 0.0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", ["trust region", "SQP", "surrogate"])
+def test_each_search_finds_the_minimum_of_a_bowl(kind, seed):
+    log, rng = EvaluationLog(4), np.random.default_rng(seed)
+    start = rng.uniform(size=(1, 4))
+    log.append(start, bowl(start), np.empty((1, 0)), np.empty((1, 0)))
+    search = {
+        "trust region": lambda: TrustRegion(log, 0),
+        "SQP": lambda: SQPByDifferences(log, 0),
+        "surrogate": lambda: SurrogateCMAES(log, start[0], 0.2, rng),
+    }[kind]()
+    drive(search.run(), log, bowl, 400)
+    assert np.all((log.x >= 0) & (log.x <= 1))
+    assert log.objective.min() < 1e-8
+
+
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_the_same_seed_asks_for_the_same_points_and_all_are_in_the_box(n):
+    once, _ = ask_and_tell(lambda u: np.sin(9 * u).sum(), 3, 120, n, seed=4)
+    again, _ = ask_and_tell(lambda u: np.sin(9 * u).sum(), 3, 120, n, seed=4)
+    other, _ = ask_and_tell(lambda u: np.sin(9 * u).sum(), 3, 120, n, seed=5)
+    np.testing.assert_array_equal(once, again)
+    assert not np.array_equal(once, other) and once.min() >= 0 and once.max() <= 1
+
+
+def test_points_of_a_batch_are_distinct_and_must_be_told_before_others_are_asked_for():
+    search = FewEvaluations(3)
+    points = search.ask(6)
+    assert len(np.unique(points, axis=0)) == 6
+    with pytest.raises(RuntimeError, match="not told"):
+        search.ask(6)
+
+
+def test_descents_that_agree_end_the_search():
+    _, search = ask_and_tell(bowl, 3, 400)
+    assert search.is_done
+    _, search = ask_and_tell(lambda u: np.sin(25 * u).sum(), 3, 200)
+    assert not search.is_done
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_black_box_with_few_evaluations_gets_models_and_its_minimum(seed):
+    result = gx.minimize(valley, BOX, blackbox=True, max_evaluations=200, seed=seed)
+    assert result.settings["algorithm"] == "ModelSearch"
+    assert result.fun < 1e-8 and result.nfev <= 200
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_evaluations": 301}, {"generations": 5}, {"max_evaluations": 90, "population": 6}, {"restarts": "bipop"}],
+    ids=str,
+)
+def test_whoever_chooses_something_else_gets_it(options):
+    result = gx.minimize(
+        valley, BOX, blackbox=True, **({"max_evaluations": 90} | options if "restarts" in options else options)
+    )
+    assert result.settings["algorithm"] == "cmaes"
+
+
+@pytest.mark.parametrize("name", ["g04", "g06", "g09"])
+def test_constrained_problems_are_solved_with_25_evaluations_a_variable(name):
+    problem = gx.problems.get(name)
+    most = 25 * problem.dim
+    result = gx.minimize(problem, blackbox=True, max_evaluations=most, seed=1)
+    assert result.feasible and result.nfev <= most
+    assert result.fun <= problem.optimum + 1e-4 * abs(problem.optimum)
+
+
+def test_constraints_that_fun_returns_are_modelled_too():
+    result = gx.minimize(
+        lambda x: {"fun": x[0] + x[1] ** 2, "ineq": 1 - x[0] * x[1]}, [(-5, 5)] * 2, blackbox=True, max_evaluations=60
+    )
+    assert result.settings["algorithm"] == "ModelSearch" and result.feasible
+
+
+def test_failures_are_avoided_and_the_minimum_beside_them_is_found():
+    def holed(x):
+        if x[0] > 0.5:
+            raise RuntimeError("no mesh")
+        return float(np.sum((x - 0.4) ** 2))
+
+    result = gx.minimize(holed, BOX, blackbox=True, max_evaluations=120, seed=2, on_failure="worst")
+    assert result.fun < 1e-6 and 0 < result.n_failed < 60
+
+
+def test_optimizer_asks_for_the_points_of_minimize():
+    seen = []
+
+    def noted(x):
+        seen.append(np.array(x))
+        return valley(x)
+
+    gx.minimize(noted, BOX, blackbox=True, max_evaluations=60, seed=3)
+    opt, asked = gx.Optimizer(BOX, seed=3, max_evaluations=60), []
+    while len(asked) < 60:
+        x = opt.ask()
+        asked += list(x)
+        opt.tell(x, np.array([valley(point) for point in x]))
+    np.testing.assert_array_equal(np.array(asked), np.array(seen))
+
+
+def test_a_batch_can_be_told_in_any_order():
+    best = []
+    for order in (slice(None), slice(None, None, -1)):
+        opt = gx.Optimizer(BOX, ModelSearch(population=4), seed=3)
+        for _ in range(10):
+            x = opt.ask()[order]
+            for point in x:
+                opt.tell(point[None], np.array([valley(point)]))
+        best.append(opt.best.fun)
+    assert best[0] == best[1]
+
+
+def test_a_run_resumes_from_its_checkpoint_with_the_points_of_one_that_was_not_stopped(tmp_path):
+    file, points = tmp_path / "run.gx", []
+
+    def noted(x):
+        points.append(tuple(x))
+        return valley(x)
+
+    options = {"blackbox": True, "max_evaluations": 80, "seed": 6}
+    whole = gx.minimize(noted, BOX, **options)
+    straight, points[:] = list(points), []
+    gx.minimize(noted, BOX, checkpoint=file, callback=lambda p: p.nfev >= 30, **options)
+    resumed = gx.minimize(noted, BOX, resume=file, **options)
+    assert resumed.fun == whole.fun and resumed.nfev == 80 and points == straight
+
+
+def test_as_many_points_as_there_are_workers_are_evaluated_at_a_time():
+    result = gx.minimize(valley, BOX, workers=2, max_evaluations=40, seed=3)
+    assert result.nfev == 40 and result.nit == 20
+
+
+def test_runs_of_an_ensemble_begin_at_different_points():
+    result = gx.minimize(valley, BOX, blackbox=True, max_evaluations=5, runs=3)
+    assert len(set(result.runs.fun)) == 3
+    assert result.run(1).fun == result.runs.fun[1]
