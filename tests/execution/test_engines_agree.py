@@ -43,12 +43,12 @@ def two(x, xp=jnp):
 ONE = {
     "free": {"fun": bowl},
     "inequalities": {"fun": bowl, "ineq": ineq},
-    "equalities": {"fun": bowl, "ineq": ineq, "eq": eq},
+    "equalities": {"fun": bowl, "ineq": ineq, "eq": eq, "eq_tolerance": 1e-4},
 }
 SEVERAL = {
     "several": {"fun": two},
     "several, inequalities": {"fun": two, "ineq": ineq},
-    "several, equalities": {"fun": two, "ineq": ineq, "eq": eq},
+    "several, equalities": {"fun": two, "ineq": ineq, "eq": eq, "eq_tolerance": 1e-4},
 }
 EVERY_CASE = [
     (name, case)

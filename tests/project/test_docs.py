@@ -95,6 +95,8 @@ def test_the_reference_has_every_public_name():
 
 @pytest.mark.parametrize("path", find_documented())
 def test_the_reference_names_what_is_there(path):
+    if path.startswith("galapax.compat."):
+        pytest.importorskip(path.split(".")[2])  # the package that it plugs into
     assert callable(resolve_name(path)) or resolve_name(path).__doc__
 
 

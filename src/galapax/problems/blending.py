@@ -136,6 +136,7 @@ def blending7() -> Problem:
         title="Gasoline blending with the mass balance as an equality",
         variables=COMPONENTS,
         constraint_names=(*LIMITS, "fractions add up to 1"),
+        eq_tolerance=1e-4,  # of fractions: a hundredth of a percent
         **SHARED,
     )
 
