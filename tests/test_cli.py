@@ -638,4 +638,4 @@ def test_a_run_says_how_to_repeat_it_and_exports_its_answer(tmp_path):
     assert again["runs"] == told["runs"]
     call("view", str(folder), "--export", "csv")
     answer = (folder / "answer.csv").read_text().splitlines()
-    assert answer[0] == "name,value,unit" and answer[-1].split(",")[1] == str(told["named"]["x5"])
+    assert answer[0] == "name,value,unit" and answer[-1].split(",")[1] == str(told["params"]["x5"])

@@ -231,7 +231,7 @@ def test_pymoos_mixed_variables():
             out["F"] = v["z"] + v["n"] + (10 if v["b"] else 0) + (5 if v["c"] == "many" else 0)
 
     result = gx.minimize(from_pymoo(Mixed()), generations=40, population=20)
-    assert (result.named["b"], result.named["c"], result.named["n"]) == (False, "few", 1)
+    assert (result.params["b"], result.params["c"], result.params["n"]) == (False, "few", 1)
     assert to_pymoo(result).X.shape == (4,)
 
 

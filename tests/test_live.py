@@ -709,7 +709,7 @@ def test_declared_variables_are_shown_as_they_were_declared(visit, tmp_path):
     until(lambda: page.locator("#best-rows tr").count() == 11)
     assert _shown_of(page) == first
     best = page.locator("#best-rows tr").nth(1).locator("td").all_inner_texts()
-    named = run.result.problem.named(run.result.x)
+    named = run.result.problem.params(run.result.x)
     assert best[2:] == [str(named[n]) for n in ("bolts", "material", "gauge")] + ["yes" if named["welded"] else "no"]
     assert float(best[1]) == pytest.approx(named["thickness"], rel=1e-5)
 

@@ -95,7 +95,7 @@ def test_a_problem_is_a_function_of_a_vector_too():
     between = np.array([1.0, 3.4, 0.6, 0.6, 0.2, 1.0])  # rounded, as a landscape asks for
     assert float(problem.fun(jnp.asarray(between))) == pytest.approx(1.5)
     assert float(problem.fun(BEST | {"metal": 1})) == pytest.approx(1.5)  # or of the mapping itself
-    assert problem.named(SPACE.parse_points(BEST)[0]) == BEST
+    assert problem.params(SPACE.parse_points(BEST)[0]) == BEST
 
 
 @pytest.mark.parametrize("algorithm", [None, "de", "cmaes", "lshade", "random"])
@@ -113,7 +113,7 @@ def test_black_boxes_get_labels_and_find_the_optimum():
     result = gx.minimize(
         cost_in_python, VARIABLES, "de", generations=60, population=30, blackbox=True, workers=gx.Workers(memoize=True)
     )
-    assert result.named == BEST | {k: result.named[k] for k in ("load", "angle")}
+    assert result.params == BEST | {k: result.params[k] for k in ("load", "angle")}
     assert result.fun == pytest.approx(1.5, abs=1e-3)
     assert "metal=zinc" in repr(result) and "coated=no" in repr(result)
 
@@ -162,15 +162,15 @@ def test_saved_runs_show_labels_and_load_again(tmp_path):
     result = gx.minimize(cost, VARIABLES, "de", generations=5, population=10, runs=2, keep=gx.Keep(history="x"))
     result.save(tmp_path / "run")
     told = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert told["named"]["metal"] in ("steel", "zinc", "brass") and isinstance(told["named"]["count"], int)
+    assert told["params"]["metal"] in ("steel", "zinc", "brass") and isinstance(told["params"]["count"], int)
     table = (tmp_path / "run" / "population.csv").read_text().splitlines()
     assert table[0].startswith("load,count,metal,plate") and table[1].split(",")[2] in ("steel", "zinc", "brass")
     again = gx.load(tmp_path / "run")
-    assert again.named == result.named and again.problem.space == result.problem.space
+    assert again.params == result.params and again.problem.space == result.problem.space
     np.testing.assert_array_equal(again.population, result.population)
     np.testing.assert_array_equal(again.runs.x, result.runs.x)
     assert "steel" in (tmp_path / "run" / "report.html").read_text()
-    assert result.named["metal"] in result._repr_html_()
+    assert result.params["metal"] in result._repr_html_()
 
 
 def test_fronts_are_of_declared_solutions():
@@ -374,7 +374,7 @@ def test_a_place_is_a_number_that_traced_functions_use_as_they_like():
         return jnp.array([5.0, 0.0])[v["metal"]] + v["metal"].astype(float) + v["load"] + (v["metal"] == 1)
 
     res = gx.minimize(fun, box, generations=30)
-    assert res.named["metal"] == "zinc" and res.fun == pytest.approx(2.1, abs=0.1)
+    assert res.params["metal"] == "zinc" and res.fun == pytest.approx(2.1, abs=0.1)
 
 
 def test_a_black_box_with_few_points_is_called_once_with_each():

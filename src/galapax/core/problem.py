@@ -74,7 +74,7 @@ class ProblemDescription(HTMLRepr):
         unit = (self.units or {}).get(name)
         return f"{name} [{unit}]" if unit else name
 
-    def named(self, x: Any) -> dict[str, Any]:
+    def params(self, x: Any) -> dict[str, Any]:
         """One solution x (d,) by the names of its variables: floats, and of declared variables ints, bools, labels."""
         if self.space is not None:
             return self.space.values(x)

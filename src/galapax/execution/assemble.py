@@ -23,9 +23,10 @@ from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, 
 from galapax.execution.task import Task
 from galapax.numerics import devices
 from galapax.objective.blackbox import BlackBox
-from galapax.objective.failures import Failed, summarise
+from galapax.objective.failures import summarise
 from galapax.objective.probe import PROBE_ROWS, evaluate_points
 from galapax.objective.traced import Traced, trace
+from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.front import Front, build_front, knee, merge_fronts
 from galapax.results.result import History, Result, Runs
 from galapax.version import __version__
@@ -212,8 +213,8 @@ def result_of(
     result.attach(replay, total.opponents)
     result["failures"] = ()
     if evaluator.box is not None:
-        _add_blackbox_info(result, evaluator.box, len(evaluator.task.solvers) == 1)
-        result["failures"] = tuple(Failed(task.decoded(x), error) for x, error in result.failures)
+        _add_blackbox_info(task, result, evaluator.box, len(evaluator.task.solvers) == 1)
+        result["failures"] = tuple(failed._replace(x=task.decoded(failed.x)) for failed in result.failures)
     return result
 
 
@@ -231,15 +232,23 @@ def _round_discrete(task: Task, total: Outcome) -> Outcome:
     return replace(total, x=space.round_codes(total.x), fronts=fronts)
 
 
-def _add_blackbox_info(result: Result, box: BlackBox, is_only_result: bool) -> None:
+def _add_blackbox_info(task: Task, result: Result, box: BlackBox, is_only_result: bool) -> None:
     """Add failures, lost workers and cache hits of a black box. is_only_result: all of them belong to this result."""
     if box.first_error and result.n_failed:
         result.message += f" First failure: {box.first_error.rstrip('.')}."
         result["failures"] = tuple(box.failures) if is_only_result else ()
+    if is_only_result:
+        result["evaluations"] = _evaluations(task, box)
     if box.halted:
         result.message += f" The workers were lost: {box.halted}."
     if box.workers.memoize and is_only_result:
-        result["n_cached"] = box.n_cached
+        result["n_cached"] = box.log.n_cached
+
+
+def _evaluations(task: Task, box: BlackBox) -> Evaluations:
+    """Return every call of a black box, with x in place of genes."""
+    table = box.log.table(box.widths)
+    return tabulate_evaluations(task.declared, table, task.decoded(table.points))
 
 
 @dataclass

@@ -109,6 +109,8 @@ class HostEngine:
             batch.carry, row, summary = self.clock.call(_tell, tolerance, *arguments)
             batch.latest = [row]
             summaries.append([summary])
+        if not self.box.missed.any():
+            self.box.complete_generation()
         return summaries
 
     def finish(self, batches: list[Slice]) -> list[Finished]:
@@ -150,7 +152,7 @@ class HostEngine:
         for batch, carry, rows in zip(batches, asked, chosen, strict=True):
             rows[_running_rows(batch, carry)] = True
         out, failed_probes, tolerance = [], [], self.box.problem.eq_tolerance
-        probe_values = self._evaluate_rows(batches, points, chosen, more=True)
+        probe_values = self._evaluate_rows(batches, points, chosen)
         for batch, carry, raw, rows in zip(batches, asked, probe_values, chosen, strict=True):
             constraints = [raw[name] for name in ("ineq", "eq") if name in raw]
             values = np.concatenate(constraints, axis=2).astype(carry.state.candidates.dtype)
@@ -211,12 +213,10 @@ class HostEngine:
         return out
 
     def _evaluate_rows(
-        self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray], more: bool = False
+        self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray]
     ) -> list[dict[str, np.ndarray]]:
-        """Raw values of the chosen candidates, {name: (S, n, width)} of each slice. more: see `BlackBox`."""
-        raw = self.box(
-            np.concatenate([batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]), more
-        )
+        """Raw values of the chosen candidates, {name: (S, n, width)} of each slice."""
+        raw = self.box(np.concatenate([batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]))
         start, out = 0, []  # in order, one run after the other
         for batch, rows in zip(batches, chosen, strict=True):
             span = slice(start, start + int(rows.sum()))
@@ -342,6 +342,7 @@ class AsyncHostEngine(HostEngine):
             _end_generation, (), batch.search, batch.keys, asked, number, n_failed_total
         )
         batch.latest = [row]
+        box.complete_generation()
         return [[packed_summary]]
 
 

@@ -94,7 +94,7 @@ def _answer_csv(result: Result) -> str:
     names = problem.objective_names(len(result.fun)) if is_multi_objective else ["fun"]
     rows: list[tuple[str, Any]] = list(zip(names, np.atleast_1d(result.fun).tolist(), strict=True))
     rows += [("feasible", result.feasible), ("violation", result.violation)] if problem.constrained else []
-    rows += problem.named(result.x).items()
+    rows += problem.params(result.x).items()
     if not is_multi_objective:
         rows += result.get("derived", {}).items()
     for name, value in rows:

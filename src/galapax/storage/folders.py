@@ -26,7 +26,7 @@ from galapax.storage.files import (
     write_rows,
 )
 from galapax.storage.manifest import Saved
-from galapax.storage.result_json import check_study, result_from_json, result_to_json
+from galapax.storage.result_json import check_study, parse_evaluation_errors, result_from_json, result_to_json
 from galapax.storage.tables import (
     check_runs,
     first_variable,
@@ -39,6 +39,7 @@ from galapax.storage.tables import (
     parse_history,
     parse_runs,
     parse_snapshots,
+    read_evaluations,
     read_front,
     read_table,
     runs_table,
@@ -50,7 +51,7 @@ from galapax.storage.tables import (
 def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -> Path:
     """Write `result` to `folder`: result.json, history.csv, population.csv, for several objectives front.csv; for
     several runs runs.csv, histories.npz with the history of every run, and fronts.csv with every run's front; the
-    populations that were kept in snapshots.npz; with matplotlib, pictures and a page too; manifest.json lists them all.
+    populations that were kept in snapshots.npz; every call of a black box in evaluations.csv; with matplotlib, pictures and a page too; manifest.json lists them all.
 
     What an earlier run left there is replaced, all at once, and only when the new files are written.
     """
@@ -74,6 +75,8 @@ def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -
         write("population.csv", [*names, *values], table)
         if "F" in result:
             write("front.csv", *front_table(result))
+        if "evaluations" in result:
+            write("evaluations.csv", *result.evaluations.table())
         if result.get("snapshots"):
             write_npz(path / "snapshots.npz", snapshot_arrays(result.snapshots))
         write_json(path / "result.json", {"manifest": True, **result_to_json(result)})
@@ -124,6 +127,10 @@ def _load_result(saved: Saved) -> Result:
             table, _ = read_table(saved, "fronts.csv", result, 1 + d + len(values), may_be_empty=True)
             with naming_file_errors(path / "fronts.csv"):
                 result["runs"] = replace(result["runs"], fronts=parse_fronts(table, result["runs"].number, d))
+    if saved.has("evaluations.csv"):
+        with naming_file_errors(path / "result.json"):
+            errors = parse_evaluation_errors(data)
+        read_evaluations(result, saved, values, errors)
     result["snapshots"] = {}
     if saved.has("snapshots.npz"):
         arrays = read_npz(saved, "snapshots.npz")

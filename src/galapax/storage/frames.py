@@ -9,15 +9,19 @@ import numpy as np
 
 from galapax.core.checks import unique_headings
 from galapax.core.errors import InputError
+from galapax.core.variables import Space
+from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations
 from galapax.results.result import History, Result, Runs, all_runs
 from galapax.results.study import Study
 from galapax.storage.tables import front_table, history_table, runs_table, value_names
 
 
-def frame(source: Result | Runs | History | Study, table: str | None = None) -> Any:
+def frame(source: Result | Runs | History | Study | Evaluations, table: str | None = None) -> Any:
     """The table of a result, its runs, a history or a study."""
     if isinstance(source, Study):
         return _study_frame(source, table)
+    if isinstance(source, Evaluations):
+        return _evaluations_frame(source)
     if isinstance(source, History):
         is_multi_objective = source.best.ndim - (source.runs is not None) > 1
         return _history_frame(
@@ -42,18 +46,32 @@ def _result_frame(result: Result, table: str | None) -> Any:
     if table == "population":
         rows = np.column_stack([result.population, result.population_fitness])
         return _decode_variables(_build_frame([*variables, *values], rows), result, 0)
+    if table == "evaluations":
+        if "evaluations" not in result:
+            raise InputError("only a black box has a table of its evaluations: call minimize with blackbox=True.")
+        return _evaluations_frame(result.evaluations)
     if table == "history":
         history = result.history if result.runs is None else result.runs.history
         if history is None:
             raise InputError("this result has no history: run it again with keep=gx.Keep(history=True).")
         return _history_frame(history, variables, values)
     tables = ["front"] * is_multi_objective + ["runs", "history", "population"]
+    tables += ["evaluations"] * ("evaluations" in result)
     raise InputError(f"table must be one of {', '.join(tables)}; got {table!r}.")
+
+
+def _evaluations_frame(evaluations: Evaluations) -> Any:
+    table = _build_frame(*evaluations.table(), integer_columns=(0, 1), boolean_columns=(3,))
+    table["error"] = evaluations.error
+    return _decode_space(table, evaluations.space, N_CALL_COLUMNS)
 
 
 def _decode_variables(table: Any, result: Result, first: int) -> Any:
     """Decode the discrete variables of a table, whose first variable is that column: integers, labels, flags."""
-    space = result.problem.space
+    return _decode_space(table, result.problem.space, first)
+
+
+def _decode_space(table: Any, space: Space | None, first: int) -> Any:
     for i, variable in enumerate(() if space is None else space.variables):
         if variable.discrete:
             name = table.columns[first + i]

@@ -30,6 +30,7 @@ FILES_OF_KIND = {
         "front.csv",
         "runs.csv",
         "fronts.csv",
+        "evaluations.csv",
         "histories.npz",
         "snapshots.npz",
         "convergence.png",

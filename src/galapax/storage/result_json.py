@@ -91,8 +91,11 @@ def result_to_json(result: Result) -> dict[str, Any]:
     entries = {
         name: result[name] for name in (*REQUIRED_KEYS, *OPTIONAL_KEYS) if name in REQUIRED_KEYS or name in result
     }
-    entries["failures"] = [{"x": failure.x, "error": failure.error} for failure in result.get("failures", ())]
-    named_solution = {"named": result.named} if problem.space is not None else {}
+    entries["failures"] = [failure._asdict() for failure in result.get("failures", ())]
+    if "evaluations" in result:
+        errors = result.evaluations.error
+        entries["evaluation_errors"] = [[int(row), str(errors[row])] for row in np.flatnonzero(errors != "")]
+    named_solution = {"params": result.params} if problem.space is not None else {}
     return to_json({"format": FORMAT, **entries, **named_solution, "problem": description})
 
 
@@ -212,7 +215,17 @@ def _check_types(data: Any, types: dict[str, Any], required: bool) -> None:
 def _parse_failures(data: Any) -> tuple[Failed, ...]:
     if not all(isinstance(entry, dict) and isinstance(entry.get("error"), str) for entry in data):
         raise ValueError("its failures are not points with errors")
-    return tuple(Failed(_parse_floats(entry.get("x"), "failures"), entry["error"]) for entry in data)
+    texts = ((entry["error"], str(entry.get("traceback", ""))) for entry in data)
+    points = (_parse_floats(entry.get("x"), "failures") for entry in data)
+    return tuple(Failed(x, *text) for x, text in zip(points, texts, strict=True))
+
+
+def parse_evaluation_errors(data: dict[str, Any]) -> dict[int, str]:
+    """Return why calls of a black box failed, by row of evaluations.csv."""
+    entries = data.get("evaluation_errors", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in entries):
+        raise ValueError("its evaluation_errors are not rows with errors")
+    return {int(_parse_number(row, "evaluation_errors")): str(error) for row, error in entries}
 
 
 def _parse_floats(values: Any, name: str) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from galapax.core.algorithm import Population
 from galapax.core.evaluation import MAX_EXACT_HYPERVOLUME_OBJECTIVES
+from galapax.results.evaluations import N_CALL_COLUMNS, evaluations_from_table
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs, constraint_names
 from galapax.storage.files import Labels, label_columns, naming_file_errors, parse_counts, read_csv
@@ -54,7 +55,13 @@ def first_variable(table: str, names: list[str], result: Result, values: list[st
     if table == "history.csv":
         first = _history_columns(names, result, values)[1]
         return first if first < len(names) else None
-    places = {"population.csv": 0, "front.csv": 0, "fronts.csv": 1, "runs.csv": len(names) - result.x.size}
+    places = {
+        "population.csv": 0,
+        "front.csv": 0,
+        "fronts.csv": 1,
+        "evaluations.csv": N_CALL_COLUMNS,
+        "runs.csv": len(names) - result.x.size,
+    }
     return places[table]
 
 
@@ -160,6 +167,16 @@ def read_front(result: Result, saved: Saved, values: list[str]) -> None:
         result["CV"] += np.maximum(np.abs(eq) - result.problem.eq_tolerance, 0).sum(axis=1)
         if derived:
             result["derived"] = dict(zip(derived, derived_columns.T, strict=True))
+
+
+def read_evaluations(result: Result, saved: Saved, values: list[str], errors: dict[int, str]) -> None:
+    """Read every call of a black box. errors: why calls failed, by row."""
+    table, names = read_table(saved, "evaluations.csv", result, may_be_empty=True)
+    with naming_file_errors(saved.folder / "evaluations.csv"):
+        widths = (len(values), *(0 if g is None else g.size for g in (result.ineq, result.eq)))
+        if len(names) != N_CALL_COLUMNS + result.x.size + sum(widths) + any(widths[1:]):
+            raise ValueError("rows or columns are missing")
+        result["evaluations"] = evaluations_from_table(result.problem, table, widths, errors)
 
 
 def fronts_table(runs: Runs, variables: list[str], values: list[str]) -> tuple[list[str], np.ndarray]:
