@@ -46,7 +46,7 @@ def same(one, other):
 
 
 def in_order(evaluations):
-    headings, rows = replace(evaluations, seconds=0 * evaluations.worker, worker=0 * evaluations.worker).table()
+    _, rows = replace(evaluations, seconds=0 * evaluations.worker, worker=0 * evaluations.worker).table()
     return rows[np.lexsort(rows.T)]
 
 

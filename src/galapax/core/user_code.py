@@ -1,4 +1,4 @@
-"""Where the user's own code is on the stack: for tracebacks that show their lines alone, and warnings that point there."""
+"""Finds the user's own code on the stack: for tracebacks that show it alone, and for warnings that point at it."""
 
 from __future__ import annotations
 

@@ -135,7 +135,9 @@ class BlackBox:
         if saved is None:
             return
         self.widths, self.n_probed = dict(saved["widths"]), saved["n_probed"]
-        self.log = EvaluationLog.from_plain(saved["log"])
+        log = EvaluationLog.from_plain(saved["log"])
+        if len(log) >= len(self.log):  # else an earlier attempt of this process has made more of the same calls
+            self.log = log
 
     def complete_generation(self) -> None:
         """Close a generation, once the search was given all of its values."""

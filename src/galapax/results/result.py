@@ -350,7 +350,8 @@ class Result(dict[str, Any], HTMLRepr):
         """A pandas DataFrame, with the names of the problem's variables and objectives as columns.
 
         table: "front", "runs", "history", "population" or, of a black box, "evaluations": one row per point of the
-        front, run, generation, individual or call. By default the front of several objectives, else the runs, or of a single run its population.
+        front, run, generation, individual or call. By default the front of several objectives, else the runs, or of a
+        single run its population.
         """
         from galapax.storage.frames import frame
 

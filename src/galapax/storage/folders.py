@@ -51,7 +51,8 @@ from galapax.storage.tables import (
 def save(result: Result, folder: str | Path, pictures: Drawings | None = None) -> Path:
     """Write `result` to `folder`: result.json, history.csv, population.csv, for several objectives front.csv; for
     several runs runs.csv, histories.npz with the history of every run, and fronts.csv with every run's front; the
-    populations that were kept in snapshots.npz; every call of a black box in evaluations.csv; with matplotlib, pictures and a page too; manifest.json lists them all.
+    populations that were kept in snapshots.npz; every call of a black box in evaluations.csv; with matplotlib, pictures
+    and a page too; manifest.json lists them all.
 
     What an earlier run left there is replaced, all at once, and only when the new files are written.
     """
