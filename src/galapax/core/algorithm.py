@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, 
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from galapax.core.errors import UnknownArgument
@@ -256,6 +257,14 @@ class HasCostHint(Protocol):
 
     def cost_hint(self, dim: int) -> int:
         """Estimate the numbers that a generation of one run handles at once; it decides how many runs share a batch."""
+
+
+def with_python_integers(algorithm: A) -> A:
+    """Copy an algorithm with sizes as Python's integers: NumPy's small ones overflow in products."""
+    fields = dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ()
+    sizes = {f.name: getattr(algorithm, f.name) for f in fields}
+    sizes = {name: int(value) for name, value in sizes.items() if isinstance(value, np.integer)}
+    return dataclasses.replace(algorithm, **sizes) if sizes else algorithm  # type: ignore[type-var]
 
 
 def count_evaluations(algorithm: Algorithm[Any], state: Any, number: Any) -> Any:

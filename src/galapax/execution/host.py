@@ -151,13 +151,17 @@ class HostEngine:
         chosen = [np.zeros(batch_points.shape[:2], bool) for batch_points in points]
         for batch, carry, rows in zip(batches, asked, chosen, strict=True):
             rows[_running_rows(batch, carry)] = True
+            if batch.search.splits_last:
+                rows &= np.asarray(self.clock.call(Search.affords_repairs, (), batch.search, carry))[:, None]
         out, failed_probes, tolerance = [], [], self.box.problem.eq_tolerance
         probe_values = self._evaluate_rows(batches, points, chosen)
         for batch, carry, raw, rows in zip(batches, asked, probe_values, chosen, strict=True):
             constraints = [raw[name] for name in ("ineq", "eq") if name in raw]
             values = np.concatenate(constraints, axis=2).astype(carry.state.candidates.dtype)
             search = replace(batch.search, shape=self.box.shape)
-            out.append(self.clock.call(_repair_batch, (tolerance,), search, carry, number, values))
+            repaired = self.clock.call(_repair_batch, (tolerance,), search, carry, number, values)
+            candidates = np.where(rows.any(axis=1)[:, None, None], repaired.state.candidates, carry.state.candidates)
+            out.append(_with_candidates(carry, candidates))
             failed = self._find_failed(raw, rows).astype(values.dtype)
             failed_probes.append(
                 self.clock.call(_count_failed_probes, (carry.state.candidates.shape[1],), search, number, failed)
@@ -242,7 +246,7 @@ class HostEngine:
         runs, n = asked.state.candidates.shape[:2]
         rows = np.zeros((runs, n), bool)
         rows[_running_rows(batch, asked)] = True
-        if not batch.search.algorithm.traits.fixed_evaluations:
+        if not batch.search.algorithm.traits.fixed_evaluations or batch.search.splits_last:
             counts = np.asarray(self.clock.call(Search.counts, (), batch.search, asked, number))
             rows &= np.arange(n) < counts[:, None]
         return rows

@@ -205,7 +205,8 @@ def _group_searches(task: Task, box: BlackBox | None, runs: list[RestartState]) 
             run.stop = leg
             continue
         bound, max_evaluations = _bind_search(task, run, leg, _known_shape(task, box))
-        if bound.population + task.repairs * (1 + task.problem.dim) > max_evaluations:
+        first_generation = 1 if task.options.blackbox else bound.population + task.repairs * (1 + task.problem.dim)
+        if first_generation > max_evaluations:
             run.stop = Stop.BUDGET
             continue
         generations_left = _generations_left(task, run)

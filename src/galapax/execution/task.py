@@ -13,7 +13,7 @@ import numpy as np
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
-from galapax.core.algorithm import Algorithm, Budget, Shared
+from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Columns, Shape
@@ -149,7 +149,13 @@ class Task:
             resamples=RESAMPLES if options.on_failure == "resample" else 0,
             only_codes=self.problem.space is not None and bool(self.problem.space.discrete.all()),
             spread=self.n_devices if self.n_devices > 1 else 0,
+            splits_last=self.rules.evaluations is not None and _may_split(options),
         )
+
+
+def _may_split(options: Options) -> bool:
+    """Whether a generation may be evaluated in part."""
+    return options.blackbox and options.islands is None and not options.workers.asynchronous
 
 
 def problem_of(
@@ -260,6 +266,7 @@ def prepare_task(
     before anything is compiled. options: resolved. The others: see `build_task`.
     """
     check_not_tracing()
+    solvers = tuple(with_python_integers(solver) for solver in solvers)
     for solver in solvers:
         solver.validate()
     if options.workers.asynchronous:
@@ -341,7 +348,9 @@ def build_task(
         restarts is not None or not bound[0].traits.fixed_evaluations
     ):  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if budget_evaluations is None else budget_evaluations)
-    if budget_evaluations is not None and rules.evaluations is not None:
+    if budget_evaluations is not None and _may_split(options) and not (population_given and restarts is None):
+        rules = rules._replace(evaluations=budget_evaluations)
+    elif budget_evaluations is not None and rules.evaluations is not None:
         fewer = "; a smaller population needs fewer" if population_given else ""
         least = f"the first generation needs {evaluations} evaluations{fewer}"
         check_integer(budget_evaluations, "max_evaluations", evaluations, least)
@@ -355,7 +364,10 @@ def build_task(
             reserve = reserve_for_polish(budget_evaluations, problem, solvers[0], dtype)
         n_evaluations = max(evaluations, budget_evaluations - reserve)
         limit = min(limit, n_evaluations // evaluations)
-        if options.on_failure == "resample":  # a generation takes as many more as fail in it
+        if _may_split(options):
+            limit = generation_limit(solvers[0], options)
+            rules = rules._replace(evaluations=n_evaluations)
+        elif options.on_failure == "resample":  # a generation takes as many more as fail in it
             rules = rules._replace(evaluations=n_evaluations)
     elif is_unlimited:
         limit = min(limit, max(MIN_DEFAULT_GENERATIONS, MAX_DEFAULT_EVALUATIONS // evaluations))
@@ -382,7 +394,7 @@ def build_task(
         n_devices=count_devices(options),
         is_single_run=options.runs == 1 and len(solvers) == 1,
         objectives_unknown=objectives_unknown,
-        n_probes=population if probes else 0,
+        n_probes=min(population, budget_evaluations or population) if probes else 0,
         engine=options.compute.engine,
     )
 
