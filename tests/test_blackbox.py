@@ -104,7 +104,7 @@ def test_an_odd_return_for_a_whole_generation_costs_that_generation(value):
 
 def test_masked_values_that_are_told_have_failed():
     opt = gx.Optimizer(BOX, "de", population=N)
-    x = opt.ask()
+    x = opt.ask_generation()
     values = np.ma.masked_array(np.zeros(N), mask=np.arange(N) == 3)
     values[3:4].data[:] = -100.0
     opt.tell(x, values)

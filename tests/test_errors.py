@@ -573,13 +573,13 @@ OTHER_POINTS = {
 
 @pytest.mark.parametrize("change", OTHER_POINTS)
 def test_only_the_points_asked_for_can_be_told(opt, change):
-    x = opt.ask()
+    x = opt.ask_generation()
     with refused(match=r"tell takes the unchanged points of the last ask, each once; 8 of shape \(3,\) wait"):
         opt.tell(OTHER_POINTS[change](x), x.sum(axis=1))
 
 
 def test_points_are_told_once(opt):
-    x = opt.ask()
+    x = opt.ask_generation()
     opt.tell(x, x.sum(axis=1))
     with refused(match=r"tell takes the unchanged points of the last ask"):
         opt.tell(x, x.sum(axis=1))
@@ -601,14 +601,14 @@ VALUES = {
 @pytest.mark.parametrize("case", VALUES)
 def test_values_that_do_not_fit_the_points_are_refused(opt, case):
     values, message = VALUES[case]
-    asked = opt.ask()
+    asked = opt.ask_generation()
     with refused(match=message):
         opt.tell(asked, values)
 
 
 @pytest.mark.parametrize("name", ["ineq", "eq"])
 def test_constraint_values_that_do_not_fit_the_points_are_refused(opt, name):
-    x = opt.ask()
+    x = opt.ask_generation()
     with refused(match=rf"{name} must have one row for each of the 8 points; got shape \(3,\)"):
         opt.tell(x, x.sum(axis=1), **{name: np.zeros(3)})
     with refused(match=rf"{name} must be numbers, one row per point; got list"):
@@ -616,9 +616,9 @@ def test_constraint_values_that_do_not_fit_the_points_are_refused(opt, name):
 
 
 def test_the_number_of_objectives_and_constraints_may_not_change(opt):
-    x = opt.ask()
+    x = opt.ask_generation()
     opt.tell(x, x.sum(axis=1), ineq=x[:, :2])
-    x = opt.ask()
+    x = opt.ask_generation()
     for values, constraints in ((x[:, :2], x[:, :2]), (x[:, 0], x[:, 0]), (x[:, 0], None)):
         with refused(match=r"these points came with .*earlier ones with "):
             opt.tell(x, values, ineq=constraints)

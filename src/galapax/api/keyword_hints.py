@@ -12,6 +12,7 @@ from galapax.core.errors import InputError, UnknownArgument, unknown_name_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 _LIMIT = "generations, max_evaluations, max_seconds, target, patience or tolerance, several at once if you like"
 _PROGRESS = "a progress line appears by itself on a terminal; progress=True or False decides it"
@@ -142,6 +143,22 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
         return function(*positional, **named)
 
     return verb
+
+
+def suggest_arguments(kind: type[T]) -> type[T]:
+    """A class whose constructor answers words of other libraries."""
+    init = kind.__init__
+    known = list(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)
+    def checked_init(self: T, *positional: Any, **named: Any) -> None:
+        for name in named:
+            if name not in known:
+                raise unknown_keyword_error(name, known, kind.__name__, named[name])
+        init(self, *positional, **named)
+
+    kind.__init__ = checked_init  # type: ignore[method-assign]
+    return kind
 
 
 def unknown_keyword_error(name: str, known: Iterable[str], verb: str, value: Any = None) -> InputError:

@@ -105,7 +105,7 @@ def differential_evolution(
         opt = Optimizer(space, solver, seed=seed_number, x0=initial)
         message, convergence, n_iterations = MAXITER_MESSAGE, 0.0, check_integer(maxiter, "maxiter", 1)
         for generation in range(n_iterations + 1):  # scipy counts the first population as none
-            x = opt.ask()
+            x = opt.ask_generation()
             fun, violation = objective(x)
             opt.tell(x, fun, ineq=violation if objective.constraints else None)
             energies = np.where(_violation(opt) > 0, np.inf, opt.population.objectives[:, 0])

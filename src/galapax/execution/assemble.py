@@ -16,7 +16,7 @@ from galapax import algorithms
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Evaluation, Population, Record
-from galapax.core.options import LEAVES, read
+from galapax.core.options import LEAVES, Options, read
 from galapax.core.problem import Problem
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
@@ -426,8 +426,7 @@ def _constant_objective_note(history: History | None, runs: Runs) -> str:
 def settings_of(task: Task) -> dict[str, Any]:
     """Return everything needed to repeat a call, as plain values: every option by name, and what was chosen."""
     limit, solver = int(task.rules.generations), task.solvers[0]
-    settings = {name: _to_json_value(read(task.options, name)) for name in LEAVES}
-    return settings | {
+    return plain_options(task.options) | {
         "problem": task.problem.name,
         "algorithm": algorithms.algorithm_name(solver),
         "hyperparameters": algorithms.plain_settings(solver),
@@ -440,6 +439,11 @@ def settings_of(task: Task) -> dict[str, Any]:
         "device": devices.device_name(),
         "versions": versions(),
     }
+
+
+def plain_options(options: Options) -> dict[str, Any]:
+    """Return every option by name, as plain values."""
+    return {name: _to_json_value(read(options, name)) for name in LEAVES}
 
 
 def _to_json_value(value: Any) -> Any:

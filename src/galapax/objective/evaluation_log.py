@@ -83,9 +83,10 @@ class EvaluationLog:
 
     # --- what the black box writes ---
 
-    def append(self, point: np.ndarray, call: Call) -> int:
-        """Add a call and return its row."""
-        entry = LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), self.generation)
+    def append(self, point: np.ndarray, call: Call, generation: int | None = None) -> int:
+        """Add a call and return its row. generation: that it belongs to, if not to the present one."""
+        generation = self.generation if generation is None else generation
+        entry = LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), generation)
         self._entries.append(entry)
         return len(self) - 1
 
