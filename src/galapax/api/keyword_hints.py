@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
-from galapax.core.errors import InputError, UnknownArgument, unknown_name_error
+from galapax.core.errors import EvaluationError, InputError, UnknownArgument, unknown_name_error
+from galapax.core.user_code import shows_all_frames
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -140,7 +141,12 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
         for name in named:
             if name not in known:
                 raise unknown_keyword_error(name, known, function.__name__, named[name])
-        return function(*positional, **named)
+        try:
+            return function(*positional, **named)
+        except (InputError, EvaluationError) as error:
+            if shows_all_frames():
+                raise
+            raise error.with_traceback(None)  # noqa: B904  # the sentence says it all; our own frames would bury it
 
     return verb
 

@@ -81,6 +81,9 @@ def as_user_error(error: BaseException) -> BaseException | None:
     if trimmed is None:
         return None
     error.__cause__, error.__context__ = None, None
+    notes = [note for note in getattr(error, "__notes__", ()) if "JAX_TRACEBACK_FILTERING" not in note]
+    if hasattr(error, "__notes__"):
+        error.__notes__ = notes
     return error.with_traceback(trimmed)
 
 

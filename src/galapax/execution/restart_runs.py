@@ -282,7 +282,8 @@ def _is_sequential_blackbox(task: Task) -> bool:
     """Return whether the task is a black box evaluated one point at a time and limited by evaluations only."""
     is_sequential = task.options.blackbox and not task.options.vectorized and task.options.workers.pool is None
     has_no_generation_limit = task.rules.generations == UNLIMITED
-    return is_sequential and has_no_generation_limit and task.initial is None and not task.problem.constrained
+    starts_a_simplex = task.initial is None or task.initial.shape[-2] <= task.problem.dim + 1
+    return is_sequential and has_no_generation_limit and starts_a_simplex and not task.problem.constrained
 
 
 def _next_search(task: Task, run: RestartState) -> NextSearch | Stop:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from galapax.core.options import Options, threads_from_environment
 from galapax.core.problem import EQ_TOLERANCE, MinMaxProblem, Problem, ProblemDescription, check_tolerance
 from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
+from galapax.core.user_code import warn
 from galapax.execution.arguments import (
     check_islands,
     count_devices,
@@ -219,11 +219,10 @@ def default_algorithm(problem: Problem, options: Options) -> Algorithm:
 def warn_vector_objective(problem: Problem, objectives: int) -> None:
     """Warn where fun returns as many objectives as there are variables: a sum may be missing."""
     if objectives == problem.dim >= 3:
-        warnings.warn(
+        warn(
             f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
             "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
-            "them by Problem(..., objectives=[...]).",
-            stacklevel=4,
+            "them by Problem(..., objectives=[...])."
         )
 
 

@@ -21,6 +21,7 @@ from galapax.objective.remote import RemoteEvaluator
 from galapax.objective.worker import Answer, Call, Failure, Functions
 
 MAX_SHOWN_FAILURES = 5  # failed points that are kept for the result
+MAX_LOOKED_AT_FAILURES = 100  # failures among which penalties are looked for
 FIRST_CALL_ADVICE = (
     ' An exception in the first call ends the run; with on_failure="worst" every exception is a failed evaluation.'
 )
@@ -115,6 +116,11 @@ class BlackBox:
     def failures(self) -> list[Failed]:
         """The first few failures, for the result."""
         return [Failed(x.copy(), f.error, f.traceback) for x, f in self.log.failures(MAX_SHOWN_FAILURES)]
+
+    @property
+    def returns_penalties(self) -> bool:
+        """Whether its functions were seen to return infinite values, as a penalty."""
+        return any(failure.is_penalty for _, failure in self.log.failures(MAX_LOOKED_AT_FAILURES))
 
     @property
     def halted(self) -> str:

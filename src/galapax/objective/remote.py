@@ -10,7 +10,6 @@ import pickle
 import queue
 import time
 import uuid
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent import futures
@@ -22,6 +21,7 @@ import numpy as np
 from galapax.core.checks import pluralize
 from galapax.core.errors import InputError
 from galapax.core.options import Workers
+from galapax.core.user_code import warn
 from galapax.objective import worker
 from galapax.objective.pool import Pool
 from galapax.objective.worker import Call, Failure, Functions, TaskResult
@@ -81,7 +81,7 @@ class Liveness:
                 self._has_warned = True
                 patience = "until there is one" if limit is None else f"up to {limit:g} s (workers_timeout)"
                 because = f": {cause}" if cause else ""
-                warnings.warn(f"no worker is alive{because}. The run waits for one, {patience}.", stacklevel=2)
+                warn(f"no worker is alive{because}. The run waits for one, {patience}.")
         return ""
 
     def _limit(self) -> float | None:
@@ -188,20 +188,18 @@ class RemoteEvaluator:
         self._unpaid = None if overhead <= self._spent or self._unpaid is None else self._unpaid + 1
         if self._unpaid == SLOW_CALLS_BEFORE_WARNING:
             self._unpaid = None
-            warnings.warn(
+            warn(
                 f"{workers} workers took {1e3 * elapsed:.2g} ms for a generation of {len(self._points)} points, and "
                 f"evaluating them took {1e3 * self._spent:.2g} ms of it: the run is faster without workers, by "
-                "blackbox=True alone.",
-                stacklevel=2,
+                "blackbox=True alone."
             )
 
     def check_count(self, rows: int) -> None:
         """Say so where there are more workers than points of a generation."""
         if self.pool.workers > rows:
-            warnings.warn(
+            warn(
                 f"{self.pool.workers} workers evaluate {rows} points at a time, so some have nothing to do: give a "
-                "larger population, more runs, or fewer workers.",
-                stacklevel=2,
+                "larger population, more runs, or fewer workers."
             )
 
     @property

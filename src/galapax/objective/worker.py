@@ -28,6 +28,7 @@ class Failure(NamedTuple):
     """Why a point has no values. odd: what came is nothing that a black box may return, rather than bad luck.
     sizes: how many numbers came by which name, if they did and were not finite.
     traceback: the user's lines, where a function raised an exception. location: the last of them, in a few words.
+    is_penalty: the function returned an infinite value, which is how many write a penalty.
     """
 
     error: str
@@ -36,6 +37,7 @@ class Failure(NamedTuple):
     cause: Exception | SystemExit | None = None  # in this process
     traceback: str = ""
     location: str = ""
+    is_penalty: bool = False
 
 
 Answer = dict[str, np.ndarray] | Failure  # of one point: the numbers by name ("fun", "ineq", "eq")
@@ -235,7 +237,8 @@ def _is_usable(name: str, rows: np.ndarray) -> np.ndarray:
 
 
 def _non_finite_failure(name: str, numbers: np.ndarray) -> Failure:
-    return Failure(f"{name} returned {_format_numbers(numbers)}", sizes=((name, numbers.size),))
+    is_penalty = bool(np.isinf(numbers).any() and not np.isnan(numbers).any())
+    return Failure(f"{name} returned {_format_numbers(numbers)}", sizes=((name, numbers.size),), is_penalty=is_penalty)
 
 
 def _format_numbers(numbers: np.ndarray) -> str:
