@@ -1,5 +1,9 @@
 """What is known of every call of a black box, and that budgets are used to the last of them."""
 
+import traceback
+from pathlib import Path
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -149,3 +153,70 @@ def test_later_exceptions_are_failures_that_keep_their_traceback():
 def test_who_expects_failures_gets_them_from_the_first_call_on():
     result = gx.minimize(typo, [(-1, 1)] * 3, "de", population=10, generations=2, blackbox=True, on_failure="worst")
     assert result.n_failed == 20 and np.isnan(result.fun)
+
+
+def bad_helper(p):
+    return jnp.ones((3, 3)) @ p
+
+
+def bad_objective(p):
+    return jnp.sum(bad_helper(p) ** 2)
+
+
+def numpy_objective(p):
+    return np.sum(np.exp(p))
+
+
+def test_a_mistake_in_a_traced_objective_shows_the_users_lines_alone():
+    for fun, where in ((bad_objective, "bad_helper"), (numpy_objective, "numpy_objective")):
+        with pytest.raises(gx.InputError, match=rf"in {where} \(test_evaluations.py:\d+\)") as raised:
+            gx.minimize(fun, [(0, 10), (0, 5)])
+        text = "".join(traceback.format_exception(raised.value))
+        assert len(text.splitlines()) < 30 and "During handling" not in text and "jax/_src" not in text
+        assert "galapax/objective" not in text.replace("objective/tests", "")
+
+
+def test_a_function_of_named_values_is_said_to_have_been_called_with_them():
+    with pytest.raises(gx.InputError, match="KeyError .*called with a mapping of named values: 'q'"):
+        gx.minimize(lambda v: v["q"], {"a": (0, 1)})
+
+
+def test_warnings_point_at_the_call():
+    single = jnp.ones(3, jnp.float32)
+    with pytest.warns(UserWarning, match="float32 arrays") as caught:
+        gx.minimize(lambda x: jnp.sum((x - single) ** 2), [(-1, 1)] * 3, "de", generations=2)
+    assert {Path(warning.filename).name for warning in caught} == {"test_evaluations.py"}
+
+
+def basin(x, xp=np):
+    distance = xp.sum((x - 0.4) ** 2)
+    return xp.where(distance < 0.02, distance, xp.inf)
+
+
+def test_penalties_of_inf_over_most_of_the_box_are_searched():
+    traced = gx.minimize(lambda x: basin(x, jnp), [(-1, 1)] * 2, max_evaluations=5000)
+    called = gx.minimize(lambda x: float(basin(x)), [(-1, 1)] * 2, blackbox=True, max_evaluations=500)
+    assert traced.fun < 1e-6 and called.fun < 1e-6
+
+
+# --- starting points ----------------------------------------------------------------------------------------------
+
+
+def valley(x):
+    return float(100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2 + (x[2] - 0.5) ** 2)
+
+
+@pytest.mark.parametrize("algorithm", [None, "cmaes"])
+def test_a_short_run_begins_at_its_starting_point_and_improves_on_it(algorithm):
+    start = [0.8, 0.6, 0.4]
+    for seed in range(4):
+        result = gx.minimize(valley, [(-2, 2)] * 3, algorithm, x0=start, blackbox=True, max_evaluations=60, seed=seed)
+        first = result.evaluations.x[:4]
+        assert np.array_equal(first[0], start) and np.abs(first - start).max() < 1.0
+        assert result.fun < 0.5 * valley(start)
+
+
+def test_a_whole_simplex_may_be_given():
+    corners = np.vstack([np.zeros(3), np.eye(3)])
+    result = gx.minimize(valley, [(-2, 2)] * 3, x0=corners, blackbox=True, max_evaluations=20)
+    assert np.array_equal(result.evaluations.x[:4], corners) and len(result.evaluations) == 20

@@ -218,7 +218,8 @@ class CMAES(Algorithm[CMAESState]):
         point_normals = shorten((unit - unit[0]) / now.step)
         normals = jnp.concatenate([point_normals, state.normals[points.shape[0] :]])
         x = jnp.concatenate([points, self.place(now, normals, bounds)[points.shape[0] :]])
-        return state._replace(candidates=x, normals=normals, parents=state.parents._replace(x=x), now=now, progress=progress)
+        parents = state.parents._replace(x=x)
+        return state._replace(candidates=x, normals=normals, parents=parents, now=now, progress=progress)
 
     def with_immigrants(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
         """Points from elsewhere are judged where they are, and move the distribution as far as a sample could.

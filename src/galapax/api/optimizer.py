@@ -6,31 +6,37 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from galapax import algorithms
 from galapax.api.keyword_hints import suggest_arguments
-from galapax.core.algorithm import Algorithm, Budget, count_repairs, insert_immigrants, with_python_integers
+from galapax.api.told_result import (
+    add_front,
+    build_history,
+    check_algorithm,
+    finish_search,
+    insert_points,
+    record_generation,
+    start_search,
+    tell_generation,
+)
+from galapax.api.trials import Trial, find_row, parse_values, shape_of
+from galapax.core.algorithm import Algorithm, Budget, count_repairs, with_python_integers
 from galapax.core.checks import abbreviate, as_float_array, check_bool, check_integer, pluralize
 from galapax.core.errors import InputError
-from galapax.core.evaluation import HISTORY_FIRST_COLUMN, OUTPUT_NAMES, Evaluation, Population, Record, Shape, Values
+from galapax.core.evaluation import OUTPUT_NAMES, Population, Shape
 from galapax.core.options import Compute, Options
 from galapax.core.problem import EQ_TOLERANCE, Problem, check_tolerance
 from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, Restarts, SearchSummary, count_agreeing_searches
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
-from galapax.core.user_code import describe_traceback, warn
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points, shrink_population_to_budget
 from galapax.execution.assemble import plain_options, versions
 from galapax.execution.memory import check_population
 from galapax.execution.restart_runs import RestartState
-from galapax.execution.search import Carry, Finished, Search, run_axes
-from galapax.metrics.indicators import non_dominated
+from galapax.execution.search import Carry, Search
 from galapax.numerics import compile_cache, devices, random
 from galapax.objective.compatibility import is_differentiable
 from galapax.objective.evaluation_log import EvaluationLog
@@ -38,20 +44,10 @@ from galapax.objective.failures import Failed, summarise
 from galapax.objective.traced import trace
 from galapax.objective.worker import Answer, Call, Failure
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
-from galapax.results.front import build_front, knee
-from galapax.results.result import History, Result
+from galapax.results.result import Result
 
 MATCH_DISTANCE = 1e-6  # share of the box within which a point counts as one that was asked for: text and float32 round
 MAX_SHOWN_FAILURES = 5  # failed points that the result shows
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A point that waits for its value. number: counts the trials of an Optimizer, from 0."""
-
-    number: int
-    x: np.ndarray  # (d,) of declared variables their numbers
-    params: dict[str, Any]  # x by name
 
 
 @suggest_arguments
@@ -238,8 +234,8 @@ class Optimizer:
         The generation is complete when the last of its points is told.
         """
         x, is_one = self._parse_points(points)
-        answers = self._parse_values(values, ineq, eq, len(x), is_one)
-        shape = next((_shape_of(answer) for answer in answers if isinstance(answer, dict)), None)
+        answers = parse_values(values, ineq, eq, len(x), is_one)
+        shape = next((shape_of(answer) for answer in answers if isinstance(answer, dict)), None)
         if shape is not None and self._shape is None:
             self._take_shape(shape)
         merits = self._judge(answers)
@@ -278,7 +274,7 @@ class Optimizer:
         those that are not finite into failures.
         """
         for answer in answers:
-            if isinstance(answer, dict) and (shape := _shape_of(answer)) != self._shape:
+            if isinstance(answer, dict) and (shape := shape_of(answer)) != self._shape:
                 assert self._shape is not None
                 raise InputError(
                     f"these points came with {sum(shape)} numbers per point {tuple(shape)}, earlier ones with "
@@ -317,7 +313,7 @@ class Optimizer:
                 self._change_algorithm(solver)
             elif shape.eq and self._traced is None and count_repairs(self.algorithm):
                 self._change_algorithm(dataclasses.replace(self.algorithm, repaired=0))  # type: ignore[type-var]
-        self._check(shape)
+        check_algorithm(self.algorithm, shape, self._restarts is not None, self._traced is not None)
         self._shape = shape
 
     def _default(self, shape: Shape) -> Algorithm:
@@ -368,12 +364,12 @@ class Optimizer:
         genes = np.array([entry[1] for entry in chosen]).astype(self._dtype)
         candidates = np.asarray(self._asked.state.candidates[0])
         if self.generation == 0:
-            places = [_row_of(candidates, point) for point in genes]
+            places = [find_row(candidates, point) for point in genes]
         else:
             places = list(range(len(self._points) - len(chosen), len(self._points)))
             with self._precision():
                 rows = np.array(places)
-                self._asked = compile_cache.call(_insert, (), self._search, self._asked, rows, genes)
+                self._asked = compile_cache.call(insert_points, (), self._search, self._asked, rows, genes)
         for place, (_, _, answer) in zip(places, chosen, strict=True):
             if place is not None and place < len(self._points):
                 self._answers[place] = answer
@@ -442,29 +438,6 @@ class Optimizer:
             places.append(place)
         return places
 
-    def _parse_values(self, values: Any, ineq: Any, eq: Any, n: int, is_one: bool) -> list[Answer]:
-        """Return what came of each of n points: their numbers by name, or why they failed."""
-        if values is None and not is_one:
-            raise InputError("values is missing: give one value per point.")
-        constraints = {name: _rows(name, rows, n, is_one) for name, rows in (("ineq", ineq), ("eq", eq))}
-        constraints = {name: rows for name, rows in constraints.items() if rows is not None}
-        per_point = _entries(values, n, is_one)
-        if isinstance(per_point, np.ndarray):
-            columns = {"fun": per_point, **constraints}
-            return [{name: rows[i] for name, rows in columns.items()} for i in range(n)]
-        answers: list[Answer] = []
-        for i, value in enumerate(per_point):
-            if value is None or isinstance(value, BaseException):
-                answers.append(_failure(value))
-                continue
-            named = value._asdict() if isinstance(value, Values) else value
-            named = dict(named) if isinstance(named, Mapping) else {"fun": named}
-            if "fun" not in named or set(named) - set(OUTPUT_NAMES):
-                raise InputError(f'a dict of values has "fun", "ineq" and "eq"; got {abbreviate(named)}.')
-            named |= {name: rows[i] for name, rows in constraints.items()}
-            answers.append({name: _numbers(name, named[name]) for name in OUTPUT_NAMES if named.get(name) is not None})
-        return answers
-
     def _make_generation(self) -> None:
         """Tell the search all values of this generation, and ask for the next."""
         if self._shape is None:  # all have failed
@@ -483,13 +456,20 @@ class Optimizer:
                 self._search = self._new(self._shape)
                 carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial)
                 self._asked = compile_cache.call(
-                    _start, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
+                    start_search, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
                 )
             self.generation, self._number = self.generation + 1, self._number + 1
             self._asked, row, made, rests = compile_cache.call(
-                _tell, (self._eq_tolerance,), self._search, self._keys, self._asked, np.int32(self._number), rows
+                tell_generation,
+                (self._eq_tolerance,),
+                self._search,
+                self._keys,
+                self._asked,
+                np.int32(self._number),
+                rows,
             )
-        self._note_history(np.asarray(row))
+        entry = record_generation(self._history, np.asarray(row), self._search.columns, self.nfev)
+        self._history.append(entry)
         self._log.complete_generation(self._widths)
         self._n_repairs += int(made) - len(self._points)
         self._spent += int(made)
@@ -519,7 +499,7 @@ class Optimizer:
         else:
             return
         with self._precision():
-            finished = jax.device_get(compile_cache.call(_finish, (), self._search, self._asked))
+            finished = jax.device_get(compile_cache.call(finish_search, (), self._search, self._asked))
         box, genes = self._search.bounds, np.asarray(finished.x[0], np.float64)
         violation, value = self._survivor_merit(finished.x[0])
         size, x = self._asked.state.candidates.shape[1], (genes - box.lower) / box.span
@@ -540,39 +520,6 @@ class Optimizer:
         violation = 0.0 if parents.violation is None else float(parents.violation[row])
         value = float(parents.fitness[row])
         return (violation, value) if math.isfinite(value) else (math.inf, math.inf)
-
-    def _note_history(self, row: np.ndarray) -> None:
-        """Add a generation's record (columns, 1), with the best value of all searches in the place of its own."""
-        record = Record.unpack(row[None, HISTORY_FIRST_COLUMN:, 0], self._search.columns, HISTORY_FIRST_COLUMN)
-        columns = {name: getattr(record, name) for name in ("best", "mean", "worst", "violation", "feasible_share")}
-        columns = {name: np.asarray(v, np.float64)[0] for name, v in columns.items() if v is not None}
-        if self._history and self._shape is not None and self._shape.objectives == 1:
-            last = self._history[-1]
-            if (last.get("violation", 0.0), last["best"][0]) < (columns.get("violation", 0.0), columns["best"][0]):
-                columns |= {name: last[name] for name in ("best", "violation") if name in last}
-        self._history.append(columns | {"nfev": np.asarray(self.nfev)})
-
-    def _check(self, shape: Shape) -> None:
-        """Refuse values that the algorithm is not for, and say what it cannot do with them."""
-        name = type(self.algorithm).__name__
-        if shape.objectives > 1 and not self.algorithm.traits.multi_objective:
-            raise InputError(
-                f"values has {shape.objectives} columns, and {name} minimises one objective: choose an algorithm for "
-                'several objectives, such as "nsga2".'
-            )
-        if shape.objectives > 1 and self._restarts is not None:
-            raise InputError(f"restarts apply to one objective, and values has {shape.objectives} columns: remove it.")
-        if shape.objectives == 1 and self.algorithm.traits.multi_objective:
-            raise InputError(
-                f"values has one number per point, and {name} is for several objectives: give one column for each, "
-                'or choose an algorithm for one objective, such as "de".'
-            )
-        if shape.eq and count_repairs(self.algorithm) and self._traced is None:
-            warn(
-                f"{name} moves some candidates onto the equalities, which Optimizer cannot do without their formulas, "
-                "so it would search differently from minimize: give it the Problem instead of bounds, if JAX can "
-                "differentiate its constraints, or disable this step with repaired=0."
-            )
 
     @property
     def population(self) -> Population:
@@ -635,7 +582,7 @@ class Optimizer:
             population=np.asarray(population.x, np.float64),
             population_fitness=np.asarray(population.fitness, np.float64),
             snapshots={},
-            history=self._build_history(),
+            history=build_history(self._history, self.maximize),
             runs=None,
             evaluations=evaluations,
             failures=tuple(Failed(x.copy(), f.error, f.traceback) for x, f in self._log.failures(MAX_SHOWN_FAILURES)),
@@ -643,7 +590,8 @@ class Optimizer:
             settings=self._settings(),
         )
         if self._shape is not None and self._shape.objectives > 1:
-            self._add_front(result, evaluations)
+            result["population_fitness"] = np.asarray(population.objectives, np.float64)
+            add_front(result, self._front_rows(evaluations), -1.0 if self.maximize else 1.0, self._eq_tolerance)
         return result
 
     def _told_population(self, evaluations: Evaluations) -> Population:
@@ -651,51 +599,11 @@ class Optimizer:
         fun = evaluations.fun.reshape(len(evaluations), -1)
         return Population(evaluations.x, fun, evaluations.violation)  # type: ignore[arg-type]
 
-    def _add_front(self, result: Result, evaluations: Evaluations) -> None:
-        """Add the front of the survivors and of the values of this generation."""
-        sign = -1.0 if self.maximize else 1.0
-        result["population_fitness"] = self._told_population(evaluations).objectives
-        rows = {row for row in range(len(evaluations)) if evaluations.generation[row] in (0, self.generation + 1)}
-        if self.generation:
-            result["population_fitness"] = np.asarray(self.population.objectives, np.float64)
-            survivors = np.asarray(self.population.x, np.float64)
-            rows |= {row for x in survivors if (row := self._log.find(x.tobytes())) is not None}
-        feasible = ~evaluations.failed
-        if evaluations.violation is not None:
-            feasible &= evaluations.violation <= 0
-        chosen = np.array(sorted(row for row in rows if feasible[row]), int)
-        objectives = sign * evaluations.fun[chosen]
-        if len(chosen):
-            chosen = chosen[non_dominated(objectives)]
-        by_point = {evaluations.x[row].tobytes(): row for row in chosen}
-
-        def constraints(x: np.ndarray) -> Evaluation | None:
-            at = [by_point[point.tobytes()] for point in x]
-            ineq, eq = (None if v is None else v[at] for v in (evaluations.ineq, evaluations.eq))
-            if ineq is None and eq is None:
-                return None
-            return summarise(evaluations.fun[at], ineq, eq, self._eq_tolerance, np)
-
-        individuals = Population(evaluations.x[chosen], sign * evaluations.fun[chosen], None)  # type: ignore[arg-type]
-        front = build_front(individuals, sign, constraints if len(chosen) else None)
-        result.update(front.as_dict())
-        result["fun"] = np.full(evaluations.fun.shape[1], np.nan)
-        if len(front):
-            at = knee(front.F, sign)
-            result.update(x=front.X[at], fun=front.F[at], violation=0.0, feasible=True)
-            result["ineq"], result["eq"] = (None if v is None else v[at] for v in (front.G, front.H))
-        elif result.violation < math.inf:
-            result["message"] += " No feasible point has been told."
-
-    def _build_history(self) -> History | None:
-        """Return the history of the complete generations; None before the first."""
-        if not self._history:
-            return None
-        columns = {name: np.array([row[name] for row in self._history]) for name in self._history[0]}
-        sign = -1.0 if self.maximize else 1.0
-        for name in ("best", "mean", "worst"):
-            columns[name] = sign * (columns[name][:, 0] if columns[name].shape[1] == 1 else columns[name])
-        return History(generation=np.arange(1, len(self._history) + 1), **columns)
+    def _front_rows(self, evaluations: Evaluations) -> list[int]:
+        """Return the rows of the survivors and of the values told since the last generation."""
+        rows = set(np.flatnonzero(np.isin(evaluations.generation, (0, self.generation + 1))).tolist())
+        survivors = np.asarray(self.population.x, np.float64) if self.generation else ()
+        return sorted(rows | {row for x in survivors if (row := self._log.find(x.tobytes())) is not None})
 
     def _settings(self) -> dict[str, Any]:
         """Return what was asked for, as plain values."""
@@ -729,91 +637,5 @@ class Optimizer:
         return jax.enable_x64(self._dtype == "float64")
 
 
-def _shape_of(answer: Mapping[str, np.ndarray]) -> Shape:
-    return Shape(*(answer[name].size if name in answer else 0 for name in OUTPUT_NAMES))
-
-
-def _failure(error: BaseException | None) -> Failure:
-    """Return why a point failed that was told with None or an exception."""
-    if error is None:
-        return Failure("told None")
-    traceback, location = describe_traceback(error)
-    return Failure(f"{type(error).__name__}: {error}", traceback=traceback, location=location)
-
-
-def _entries(values: Any, n: int, is_one: bool) -> list[Any] | np.ndarray:
-    """Return what was told of each of n points: an array (n, m) of numbers, or a list with anything else among them."""
-    if is_one and (values is None or isinstance(values, BaseException | Mapping | Values)):
-        return [values]
-    is_list = isinstance(values, list | tuple) and not isinstance(values, Values) and not is_one
-    if is_list and any(value is None or isinstance(value, BaseException | Mapping | Values) for value in values):
-        if len(values) != n:
-            raise InputError(f"values must have one entry for each of the {n} points; got {len(values)}.")
-        return list(values)
-    return _rows("values", values, n, is_one)
-
-
-def _rows(name: str, values: Any, n: int, is_one: bool) -> Any:
-    """Return numbers as (n, k), from one number or several for each point; None stays None."""
-    if values is None:
-        return None
-    try:
-        rows = as_float_array(values)
-    except ValueError:
-        raise InputError(f"{name} must be numbers, one row per point; got {abbreviate(values)}.") from None
-    if is_one or (n == 1 and rows.ndim == 0):
-        rows = rows.reshape(1, -1)
-    if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
-        raise InputError(f"{name} must have one row for each of the {n} points; got shape {rows.shape}.")
-    return rows.reshape(n, -1)
-
-
-def _numbers(name: str, value: Any) -> np.ndarray:
-    """Return one point's numbers as (k,)."""
-    rows: np.ndarray = _rows(name, value, 1, True)
-    return rows[0]
-
-
-def _row_of(rows: np.ndarray, point: np.ndarray) -> int | None:
-    """Return which row (n, d) is this point, if one is."""
-    equal = np.flatnonzero((rows == point).all(axis=1))
-    return int(equal[0]) if len(equal) else None
-
-
 def _elsewhere(x: Any) -> Any:
     raise NotImplementedError("what is evaluated is told.")
-
-
-def _evaluation(eq_tolerance: float, rows: Any) -> Evaluation:
-    one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
-    return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
-
-
-def _start(eq_tolerance: float, search: Search, carry: Carry, candidates: Array, rows: Any) -> Carry:
-    """The first state, with candidates as they were asked for, and what the algorithm takes from their values."""
-    asked = carry._replace(state=carry.state._replace(candidates=candidates))
-    return search.start(asked, _evaluation(eq_tolerance, rows))
-
-
-def _tell(
-    eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
-) -> tuple[Carry, Array, Array, Array]:
-    """What is asked next; the record, the evaluations counted, and what the search says of itself."""
-    own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
-    carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, rows))
-    record = Record.unpack(row, search.columns, axis=0)
-    return search.ask(carry, number + 1), row, record.evaluations[0], search.termination_codes(carry.state)
-
-
-def _insert(search: Search, asked: Carry, rows: Array, points: Array) -> Carry:
-    """The carry with points from elsewhere in the place of some candidates."""
-    state = jax.vmap(
-        lambda algorithm, state: insert_immigrants(algorithm, state, rows, points),
-        in_axes=(search.setting_axes, run_axes(asked.state)),
-        out_axes=run_axes(asked.state),
-    )(search.algorithm, asked.state)
-    return asked._replace(state=state)
-
-
-def _finish(search: Search, asked: Carry) -> Finished:
-    return search.finish(asked, jnp.zeros(1, jnp.int32), 1)
