@@ -173,11 +173,11 @@ def test_a_mistake_in_a_traced_objective_shows_the_users_lines_alone():
             gx.minimize(fun, [(0, 10), (0, 5)])
         text = "".join(traceback.format_exception(raised.value))
         assert len(text.splitlines()) < 30 and "During handling" not in text and "jax/_src" not in text
-        assert "galapax/objective" not in text.replace("objective/tests", "")
+        assert 'galapax/objective/traced.py", line' not in text
 
 
 def test_a_function_of_named_values_is_said_to_have_been_called_with_them():
-    with pytest.raises(gx.InputError, match="KeyError .*called with a mapping of named values: 'q'"):
+    with pytest.raises(gx.InputError, match=r"KeyError .*called with a mapping of named values: 'q'"):
         gx.minimize(lambda v: v["q"], {"a": (0, 1)})
 
 

@@ -4,9 +4,9 @@ Nelder & Mead (1965), The Computer Journal 7(4):308-313, doi:10.1093/comjnl/7.4.
 Wright & Wright (1998), SIAM J. Optim. 9(1):112-147, doi:10.1137/S1052623496303470.
 
 Differs from the papers: points are clipped to the box, and the first simplex is around the best of d + 1 points drawn
-from the box, a fifth of it wide, or around a starting point, a twentieth of it wide. The portfolio makes searches of it;
-as it evaluates one point after another, it is no use where several can be evaluated at once, and it is not among the
-algorithms that have names.
+from the box, a fifth of it wide, or around a starting point, a twentieth of it wide. The portfolio makes searches of
+it; as it evaluates one point after another, it is no use where several can be evaluated at once, and it is not among
+the algorithms that have names.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -23,9 +22,19 @@ from galapax.api.told_result import (
     start_search,
     tell_generation,
 )
-from galapax.api.trials import Trial, find_row, parse_values, shape_of
+from galapax.api.trials import (
+    Trial,
+    find_row,
+    judge_answers,
+    match_points,
+    parse_points,
+    parse_values,
+    shape_of,
+    stack_answers,
+    widths_of,
+)
 from galapax.core.algorithm import Algorithm, Budget, count_repairs, with_python_integers
-from galapax.core.checks import abbreviate, as_float_array, check_bool, check_integer, pluralize
+from galapax.core.checks import check_bool, check_integer, pluralize
 from galapax.core.errors import InputError
 from galapax.core.evaluation import OUTPUT_NAMES, Population, Shape
 from galapax.core.options import Compute, Options
@@ -40,13 +49,12 @@ from galapax.execution.search import Carry, Search
 from galapax.numerics import compile_cache, devices, random
 from galapax.objective.compatibility import is_differentiable
 from galapax.objective.evaluation_log import EvaluationLog
-from galapax.objective.failures import Failed, summarise
+from galapax.objective.failures import Failed
 from galapax.objective.traced import trace
 from galapax.objective.worker import Answer, Call, Failure
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.result import Result
 
-MATCH_DISTANCE = 1e-6  # share of the box within which a point counts as one that was asked for: text and float32 round
 MAX_SHOWN_FAILURES = 5  # failed points that the result shows
 
 
@@ -233,13 +241,14 @@ class Optimizer:
         ineq, eq: constraints, as `minimize` understands them: a number or several for each point.
         The generation is complete when the last of its points is told.
         """
-        x, is_one = self._parse_points(points)
+        x, is_one = parse_points(points, self.problem, self._out.values())
         answers = parse_values(values, ineq, eq, len(x), is_one)
         shape = next((shape_of(answer) for answer in answers if isinstance(answer, dict)), None)
         if shape is not None and self._shape is None:
             self._take_shape(shape)
-        merits = self._judge(answers)
-        places = self._match(x)
+        merits = judge_answers(answers, self._shape or Shape(), self.maximize, self._eq_tolerance)
+        waiting = [place for place, answer in enumerate(self._answers) if answer is None]
+        places = match_points(x, self._points, waiting, self.bounds.span)
         for row, (place, answer, merit) in enumerate(zip(places, answers, merits, strict=True)):
             point = x[row] if place is None else self._points[place].astype(np.float64)
             self._note(point, answer, merit, is_known=place is None)
@@ -268,42 +277,6 @@ class Optimizer:
                 self._known.append((merit, self._genes(point[None])[0], answer))
         elif isinstance(answer, Failure):
             self.n_failed += 1
-
-    def _judge(self, answers: list[Answer]) -> list[tuple[float, float]]:
-        """Return violation and (first) value of each answer, to be minimised; refuse answers of other shapes, and turn
-        those that are not finite into failures.
-        """
-        for answer in answers:
-            if isinstance(answer, dict) and (shape := shape_of(answer)) != self._shape:
-                assert self._shape is not None
-                raise InputError(
-                    f"these points came with {sum(shape)} numbers per point {tuple(shape)}, earlier ones with "
-                    f"{sum(self._shape)} {tuple(self._shape)}: of objectives, inequalities and equalities."
-                )
-        raw = self._stack(answers)
-        fun = -raw["fun"] if self.maximize else raw["fun"]
-        judged = summarise(fun, raw.get("ineq"), raw.get("eq"), self._eq_tolerance, np)
-        violation = np.zeros(len(answers)) if judged.violation is None else np.asarray(judged.violation)
-        for i in np.flatnonzero(judged.failed):
-            answer = answers[i]
-            if isinstance(answer, dict):
-                answers[i] = Failure(f"told {', '.join(f'{name} = {v}' for name, v in answer.items())}")
-        return list(zip(violation.tolist(), np.asarray(judged.objectives)[:, 0].tolist(), strict=True))
-
-    def _stack(self, answers: list[Any]) -> dict[str, np.ndarray]:
-        """Return the numbers of answers by name, (n, width); NaN for failures."""
-        raw = {}
-        for name, width in self._widths.items():
-            missing = np.full(width, np.nan)
-            rows = [answer[name] if isinstance(answer, dict) else missing for answer in answers]
-            raw[name] = np.array(rows, np.float64).reshape(len(answers), width)
-        return raw
-
-    @property
-    def _widths(self) -> dict[str, int]:
-        """How many numbers a point gives, by name; one while nobody knows."""
-        shape = self._shape or Shape()
-        return {name: width for name, width in zip(OUTPUT_NAMES, shape, strict=True) if width}
 
     def _take_shape(self, shape: Shape) -> None:
         """Learn how many numbers a point gives, and choose another default algorithm if they ask for one."""
@@ -382,68 +355,12 @@ class Optimizer:
         self._out: dict[int, Trial] = {}  # that were handed out, by place
         self._take_known()
 
-    def _parse_points(self, points: Any) -> tuple[np.ndarray, bool]:
-        """Return points as (n, d), and whether there is one."""
-        d = self.bounds.dim
-        is_one = isinstance(points, Trial | Mapping)
-        entries = [points] if is_one else points
-        if isinstance(entries, list | tuple) and entries and all(isinstance(p, Trial | Mapping) for p in entries):
-            return np.array(
-                [p.x if isinstance(p, Trial) else self._parse_named(p) for p in entries], np.float64
-            ), is_one
-        try:
-            x = as_float_array(points) if self._space is None else self._space.parse_points(points)
-        except InputError:
-            raise
-        except (ValueError, TypeError):
-            x = np.zeros(0)
-        is_one = x.ndim == 1 and x.shape == (d,) and d > 0
-        x = x[None] if is_one else x
-        if x.ndim != 2 or x.shape[1] != d or not len(x):
-            raise InputError(
-                f"tell takes a trial, a dict of named values, a point of {d} numbers, or a list of these; "
-                f"got {abbreviate(points)}."
-            )
-        bounds = self.problem.bounds
-        slack = MATCH_DISTANCE * bounds.span
-        if not ((x >= bounds.lower - slack) & (x <= bounds.upper + slack)).all():
-            raise InputError(f"tell takes points inside the bounds; got {abbreviate(points)}.")
-        return np.clip(x, bounds.lower, bounds.upper), is_one
-
-    def _parse_named(self, point: Mapping[str, Any]) -> np.ndarray:
-        for place in range(len(self._points)):
-            trial = self._out.get(place)
-            if trial is not None and trial.params == point:
-                return np.asarray(trial.x, np.float64)
-        if self._space is not None:
-            return self._space.parse_points(point)[0]
-        names = self.problem.variable_names()
-        if set(point) != set(names):
-            raise InputError(f"a point needs a value for each of {', '.join(names)}; got {', '.join(map(str, point))}.")
-        return np.array([float(point[name]) for name in names])
-
-    def _match(self, x: np.ndarray) -> list[int | None]:
-        """Return which of the waiting points each of the points (n, d) is; None for one that was not asked for."""
-        waiting = [place for place, answer in enumerate(self._answers) if answer is None]
-        if len(waiting) == len(x) and np.array_equal(self._points[waiting], x.astype(self._points.dtype)):
-            return list(waiting)
-        places: list[int | None] = []
-        for point in x:
-            place = None
-            if waiting:
-                away = np.max(np.abs(self._points[waiting] - point) / self.problem.bounds.span, axis=1)
-                nearest = int(np.argmin(away))
-                if away[nearest] <= MATCH_DISTANCE:
-                    place = waiting.pop(nearest)
-            places.append(place)
-        return places
-
     def _make_generation(self) -> None:
         """Tell the search all values of this generation, and ask for the next."""
         if self._shape is None:  # all have failed
             self._take_shape(Shape(2 if self.algorithm.traits.multi_objective else 1))
         beyond = ((0, self._asked.state.candidates.shape[1] - len(self._points)), (0, 0))  # not to be evaluated
-        stacked = self._stack(self._answers)
+        stacked = stack_answers(self._answers, self._shape or Shape())
         if self.maximize:
             stacked["fun"] = -stacked["fun"]
         rows = {
@@ -470,7 +387,7 @@ class Optimizer:
             )
         entry = record_generation(self._history, np.asarray(row), self._search.columns, self.nfev)
         self._history.append(entry)
-        self._log.complete_generation(self._widths)
+        self._log.complete_generation(widths_of(self._shape or Shape()))
         self._n_repairs += int(made) - len(self._points)
         self._spent += int(made)
         if self._restarts is not None:
@@ -542,7 +459,7 @@ class Optimizer:
     @property
     def evaluations(self) -> Evaluations:
         """Every value that was told, known ones included (their generation is 0)."""
-        table = self._log.table(self._widths)
+        table = self._log.table(widths_of(self._shape or Shape()))
         return tabulate_evaluations(self.problem, table, table.points)
 
     @property
