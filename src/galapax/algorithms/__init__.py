@@ -148,4 +148,4 @@ def plain_settings(algorithm: Algorithm) -> dict[str, Any]:
         for name, v in values.items()
         if isinstance(v, plain) or (v is not None and not isinstance(v, Shared | Payoff | StrategyParameters))
     }
-    return {name: v.__name__ if callable(v) else np.asarray(v).tolist() for name, v in visible.items()}
+    return {name: getattr(v, "__name__", type(v).__name__) if callable(v) else np.asarray(v).tolist() for name, v in visible.items()}

@@ -110,7 +110,7 @@ def differential_evolution(
             opt.tell(x, fun, ineq=violation if objective.constraints else None)
             energies = np.where(_violation(opt) > 0, np.inf, opt.population.objectives[:, 0])
             state = OptimizeResult(
-                x=fixed.add_fixed(opt.best.x), fun=float(np.min(energies)), nfev=objective.n_calls, nit=generation,
+                x=fixed.add_fixed(_best_point(opt)), fun=float(np.min(energies)), nfev=objective.n_calls, nit=generation,
                 population=fixed.add_fixed(np.asarray(opt.population.x)), population_energies=energies,
             )  # fmt: skip
             with np.errstate(invalid="ignore"):
@@ -298,6 +298,14 @@ def _sample_unit_cube(init: str, size: int, dim: int, rng: np.random.Generator) 
 
     sampler = qmc.Sobol if init == "sobol" else qmc.Halton
     return sampler(dim, rng=rng).random(size)
+
+
+def _best_point(opt: Optimizer) -> np.ndarray:
+    """Return the best survivor, which is the best point so far; `opt.best` would assemble a whole result each time."""
+    survivors = opt.population
+    keys = (survivors.fitness,) if survivors.violation is None else (survivors.fitness, survivors.violation)
+    x: np.ndarray = np.asarray(survivors.x)[np.lexsort(keys)[0]]
+    return x
 
 
 def _violation(opt: Optimizer) -> np.ndarray:
