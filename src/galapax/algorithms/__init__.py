@@ -148,4 +148,5 @@ def plain_settings(algorithm: Algorithm) -> dict[str, Any]:
         for name, v in values.items()
         if isinstance(v, plain) or (v is not None and not isinstance(v, Shared | Payoff | StrategyParameters))
     }
-    return {name: getattr(v, "__name__", type(v).__name__) if callable(v) else np.asarray(v).tolist() for name, v in visible.items()}
+    functions = {name: getattr(v, "__name__", type(v).__name__) for name, v in visible.items() if callable(v)}
+    return {name: functions[name] if name in functions else np.asarray(v).tolist() for name, v in visible.items()}

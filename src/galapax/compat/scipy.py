@@ -110,8 +110,8 @@ def differential_evolution(
             opt.tell(x, fun, ineq=violation if objective.constraints else None)
             energies = np.where(_violation(opt) > 0, np.inf, opt.population.objectives[:, 0])
             state = OptimizeResult(
-                x=fixed.add_fixed(_best_point(opt)), fun=float(np.min(energies)), nfev=objective.n_calls, nit=generation,
-                population=fixed.add_fixed(np.asarray(opt.population.x)), population_energies=energies,
+                x=fixed.add_fixed(_best_point(opt)), fun=float(np.min(energies)), nfev=objective.n_calls,
+                nit=generation, population=fixed.add_fixed(np.asarray(opt.population.x)), population_energies=energies,
             )  # fmt: skip
             with np.errstate(invalid="ignore"):
                 spread, level = float(np.std(energies)), abs(float(np.mean(energies)))
