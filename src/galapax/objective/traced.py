@@ -91,8 +91,8 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
         jax.errors.NonConcreteBooleanIndexError,
     ) as error:
         raise InputError(
-            f"{name} cannot be traced by JAX{_location_of(error)} ({_first_line(error)}). Write it with jax.numpy and "
-            "jnp.where in place of numpy, math and if; or pass blackbox=True to run it as plain Python."
+            f"{name} cannot be traced by JAX ({_first_line(error).rstrip('.')}{_location_of(error)}). Write it with "
+            "jax.numpy and jnp.where in place of numpy, math and if; or pass blackbox=True to run it as plain Python."
         ) from as_user_error(error)
     except TypeError as error:
         if "not a valid JAX type" in str(error):
@@ -156,14 +156,15 @@ def _build_call_error(name: str, function: Function, x_shape: tuple[int, ...], e
     space = getattr(function, "space", None)
     what = "a mapping of named values" if space is not None and space.named else f"x of shape {x_shape}"
     return InputError(
-        f"{name} raised {type(error).__name__}{_location_of(error)} when called with {what}: {_first_line(error)}"
+        f"{name} raised {type(error).__name__} when called with {what}: "
+        f"{_first_line(error).rstrip('.')}{_location_of(error)}."
     )
 
 
 def _location_of(error: Exception) -> str:
     """Where in the user's code an exception was raised, as part of a sentence."""
     location = user_location(error)
-    return f" {location}" if location else ""
+    return f", {location}" if location else ""
 
 
 def _returned_type(error: TypeError) -> str:
