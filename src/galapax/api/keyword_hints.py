@@ -163,7 +163,7 @@ def suggest_arguments(kind: type[T]) -> type[T]:
                 raise unknown_keyword_error(name, known, kind.__name__, named[name])
         init(self, *positional, **named)
 
-    kind.__init__ = checked_init  # type: ignore[method-assign]
+    setattr(kind, "__init__", checked_init)  # noqa: B010  # mypy takes an assignment for a mistake
     return kind
 
 

@@ -153,6 +153,9 @@ class Optimizer:
         self._restart_state = RestartState(0, 0, self._keys[0])  # the searches that are over
         self._number = 0  # generations of the present one
         self._spent = 0  # evaluations of it
+        self._points = np.zeros((0, 0))  # of this generation, (n, d)
+        self._answers: list[Answer | None] = []  # what was told of them
+        self._out: dict[int, Trial] = {}  # those that were handed out, by place
         self._leg = self._next() if self._restarts is not None else NextSearch(solver, "first")
         with self._precision():
             self._traced = None if problem is None else self._repairing(problem.coded())
@@ -351,8 +354,8 @@ class Optimizer:
     def _wait(self) -> None:
         """For the values of the points that are asked for now."""
         self._points = self._decoded(np.array(self._asked.state.candidates[0])[: self._count])
-        self._answers: list[Answer | None] = [None] * len(self._points)
-        self._out: dict[int, Trial] = {}  # that were handed out, by place
+        self._answers = [None] * len(self._points)
+        self._out = {}
         self._take_known()
 
     def _make_generation(self) -> None:
@@ -474,8 +477,8 @@ class Optimizer:
         evaluations, past = self.evaluations, self._restart_state.past
         violation, value = self._best_merit
         sound, row = math.isfinite(value), self._best_row
-        told = pluralize(self.generation, "generation")
-        message = f"Told {pluralize(self.nfev, 'value')}." if not self.generation else f"Told {told}."
+        told = pluralize(self.generation, "generation") if self.generation else pluralize(self.nfev, "value")
+        message = f"Told {told}."
         if past:
             message = f"Told {told} of {pluralize(len(past) + 1, 'search', 'searches')}."
         stop = Stop.TOLERANCE if count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES else Stop.BUDGET
@@ -541,10 +544,8 @@ class Optimizer:
 
     def __repr__(self) -> str:
         name = algorithms.algorithm_name(self.algorithm)
-        waiting = sum(answer is None for answer in self._answers)
-        state = (
-            f"{pluralize(self.nfev, 'value')} told, {pluralize(self.generation, 'generation')}, {waiting} points wait"
-        )
+        n_waiting, told = sum(answer is None for answer in self._answers), pluralize(self.nfev, "value")
+        state = f"{told} told, {pluralize(self.generation, 'generation')}, {n_waiting} points wait"
         if self._best_row is not None and math.isfinite(self._best_merit[1]):
             value = -self._best_merit[1] if self.maximize else self._best_merit[1]
             state += f", best {value:.6g}" if self._shape is None or self._shape.objectives == 1 else ""

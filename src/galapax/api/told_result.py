@@ -68,7 +68,7 @@ def add_front(result: Result, rows: list[int], sign: float, eq_tolerance: float)
         return None if ineq is None and eq is None else summarise(evaluations.fun[at], ineq, eq, eq_tolerance, np)
 
     evaluate: Callable[[np.ndarray], Evaluation | None] | None = constraints if len(chosen) else None
-    individuals = Population(evaluations.x[chosen], sign * evaluations.fun[chosen], None)  # type: ignore[arg-type]
+    individuals = Population(evaluations.x[chosen], sign * evaluations.fun[chosen], None)
     front = build_front(individuals, sign, evaluate)
     result.update(front.as_dict())
     result["fun"] = np.full(evaluations.fun.shape[1], np.nan)

@@ -261,9 +261,8 @@ class HasCostHint(Protocol):
 
 def with_python_integers(algorithm: A) -> A:
     """Copy an algorithm with sizes as Python's integers: NumPy's small ones overflow in products."""
-    fields = dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ()
-    sizes = {f.name: getattr(algorithm, f.name) for f in fields}
-    sizes = {name: int(value) for name, value in sizes.items() if isinstance(value, np.integer)}
+    names: list[str] = [f.name for f in dataclasses.fields(algorithm)]  # type: ignore[arg-type]
+    sizes = {name: int(v) for name in names if isinstance(v := getattr(algorithm, name), np.integer)}
     return dataclasses.replace(algorithm, **sizes) if sizes else algorithm  # type: ignore[type-var]
 
 

@@ -10,9 +10,11 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import jax
 
+CONFIG: Any = jax.config  # its type has no flags
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _LIBRARIES = tuple(
     str(Path(path)) + os.sep
@@ -23,7 +25,7 @@ MAX_TRACEBACK_FRAMES = 20  # of the user's, that a failure remembers
 
 def shows_all_frames() -> bool:
     """Whether the frames of libraries are wanted: JAX_TRACEBACK_FILTERING=off asks for them."""
-    return str(jax.config.jax_traceback_filtering) == "off"
+    return str(CONFIG.jax_traceback_filtering) == "off"
 
 
 def is_user_file(name: str) -> bool:

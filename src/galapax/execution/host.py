@@ -152,7 +152,8 @@ class HostEngine:
         for batch, carry, rows in zip(batches, asked, chosen, strict=True):
             rows[_running_rows(batch, carry)] = True
             if batch.search.splits_last:
-                rows &= np.asarray(self.clock.call(Search.affords_repairs, (), batch.search, carry))[:, None]
+                affords = np.asarray(self.clock.call(Search.affords_repairs, (), batch.search, carry), bool)
+                rows &= affords[:, None]
         out, failed_probes, tolerance = [], [], self.box.problem.eq_tolerance
         probe_values = self._evaluate_rows(batches, points, chosen)
         for batch, carry, raw, rows in zip(batches, asked, probe_values, chosen, strict=True):
@@ -160,7 +161,8 @@ class HostEngine:
             values = np.concatenate(constraints, axis=2).astype(carry.state.candidates.dtype)
             search = replace(batch.search, shape=self.box.shape)
             repaired = self.clock.call(_repair_batch, (tolerance,), search, carry, number, values)
-            candidates = np.where(rows.any(axis=1)[:, None, None], repaired.state.candidates, carry.state.candidates)
+            is_repaired = np.asarray(rows.any(axis=1))[:, None, None]
+            candidates = np.where(is_repaired, repaired.state.candidates, carry.state.candidates)
             out.append(_with_candidates(carry, candidates))
             failed = self._find_failed(raw, rows).astype(values.dtype)
             failed_probes.append(

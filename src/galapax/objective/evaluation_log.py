@@ -140,11 +140,12 @@ class EvaluationLog:
 
     def find(self, point: bytes) -> int | None:
         """Return the last call of this point."""
-        for row, key in enumerate(self._keys(self._n_indexed), self._n_indexed):
+        first = max(self._n_indexed, self.n_dropped)
+        for row, key in enumerate(self._keys(first), first):
             self._latest[key] = row
         self._n_indexed = len(self)
-        row = self._latest.get(point)
-        return None if row is None or row < self.n_dropped else row
+        last = self._latest.get(point)
+        return None if last is None or last < self.n_dropped else last
 
     def count_cached(self, n_points: int) -> None:
         """Count points of the present generation that needed no call."""
@@ -257,7 +258,8 @@ def _tabulate(entries: list[LogEntry], widths: dict[str, int]) -> CallTable:
 
 def _concatenate(tables: list[CallTable], widths: dict[str, int]) -> CallTable:
     tables = [table for table in tables if len(table.points)] or tables[-1:]
-    failures, first = {}, 0
+    failures: dict[int, Failure] = {}
+    first = 0
     for table in tables:
         failures |= {first + row: failure for row, failure in table.failures.items()}
         first += len(table.points)

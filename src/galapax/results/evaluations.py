@@ -123,7 +123,7 @@ def _value_names(problem: ProblemDescription, n_objectives: int) -> list[str]:
 
 
 def _constraint_names(problem: ProblemDescription, ineq: np.ndarray | None, eq: np.ndarray | None) -> list[str]:
-    if getattr(problem, "constraint_names", None) is not None:
+    if problem.constraint_names is not None:
         return list(problem.constraint_names)
     groups = (("ineq", ineq), ("eq", eq))
     return [f"{kind} {i + 1}" for kind, values in groups if values is not None for i in range(values.shape[1])]

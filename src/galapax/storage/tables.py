@@ -173,7 +173,8 @@ def read_evaluations(result: Result, saved: Saved, values: list[str], errors: di
     """Read every call of a black box. errors: why calls failed, by row."""
     table, names = read_table(saved, "evaluations.csv", result, may_be_empty=True)
     with naming_file_errors(saved.folder / "evaluations.csv"):
-        widths = (len(values), *(0 if g is None else g.size for g in (result.ineq, result.eq)))
+        n_ineq, n_eq = (0 if g is None else g.size for g in (result.ineq, result.eq))
+        widths = (len(values), n_ineq, n_eq)
         if len(names) != N_CALL_COLUMNS + result.x.size + sum(widths) + any(widths[1:]):
             raise ValueError("rows or columns are missing")
         result["evaluations"] = evaluations_from_table(result.problem, table, widths, errors)
