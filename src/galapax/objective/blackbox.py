@@ -324,8 +324,10 @@ class BlackBox:
             self._check_sizes([row for i in places if (row := rows[i]) is not None])
 
     def _call_each(self, points: np.ndarray, places: list[int], rows: list[int | None]) -> None:
+        ends_at_failure = not self.workers.retries and self.on_failure == "raise"
+        raises_first = not self.workers.retries and self.on_failure is None and not len(self.log)
         for i in places:
-            ends = not self.workers.retries and (self.on_failure == "raise" or self._raises_first(len(self.log)))
+            ends = ends_at_failure or (raises_first and i == places[0])
             call = worker.call_point(self.functions.calls, points[i])
             self._note_call(points[i], i, call, rows)
             if self.late() or (ends and isinstance(call.answer, Failure)):
@@ -337,10 +339,6 @@ class BlackBox:
             rows[place] = self.log.append(point, call)
         else:
             self.log.amend(row, call)
-
-    def _raises_first(self, n_calls: int) -> bool:
-        """Whether an exception in the next call is raised."""
-        return self.on_failure is None and n_calls == 0
 
     def _raise_first_error(self, points: np.ndarray, rows: list[int | None]) -> None:
         """Raise the exception of the very first call, unless a retry may still succeed or failures are expected."""
