@@ -85,7 +85,8 @@ def minimize(
         is smaller where max_evaluations would otherwise allow fewer than 10 generations.
     generations: the maximum number. If nothing limits a run: 1000; with restarts 10 000 evaluations per variable, at
         least 20 000 and at most a million; for the default with constraints 6000 or a million evaluations.
-    max_evaluations: limit per run, never exceeded, and by a black box used to the last one. max_seconds: limit for the whole call.
+    max_evaluations: limit per run, never exceeded, and by a black box used to the last one. max_seconds: limit for the
+        whole call.
     target: stop a run once its best feasible value is at least this good.
     patience: stop a run after this many generations without improvement. (With several objectives, target and patience
         refer to the hypervolume up to the Problem's reference_point; of four and more it is an estimate.)
