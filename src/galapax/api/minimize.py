@@ -175,4 +175,9 @@ def minimize(
             if problem.objectives is None and problem.reference_point is None and not options.vectorized:
                 warn_vector_objective(problem, box.shape.objectives)
             problem = problem.with_(**box.returned_constraints)
-            return run(problem, default_algorithm(problem, options, box.shape.objectives), discovered=discovered)
+            n_objectives = box.shape.objectives
+            if algorithm is None:
+                solver = default_algorithm(problem, options, n_objectives)
+            else:
+                solver = algorithms.resolve_algorithm(algorithm, problem.constrained, n_objectives)
+            return run(problem, solver, discovered=discovered)
