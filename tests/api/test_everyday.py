@@ -39,7 +39,7 @@ def test_what_is_called_a_success_is_one(name):
 def test_a_constant_is_no_success_and_is_named():
     found = gx.minimize(lambda x: 0 * x[0] + 3.0, [(-1, 1)] * 2, max_evaluations=300, polish=False)
     assert not found.success and found.stop is Stop.BUDGET
-    assert "All values found are 3: check that the objective depends on x." in found.message
+    assert "Every evaluation returned 3: check that the objective depends on x." in found.message
 
 
 @pytest.mark.slow

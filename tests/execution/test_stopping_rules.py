@@ -24,7 +24,7 @@ def test_a_thousand_generations_by_default():
 def test_a_run_that_has_converged_ends_unless_tolerance_is_zero():
     res = solve(generations=2000)
     assert res.success and res.stop == "tolerance" and res.nit < 2000 and res.nit % 50 == 0
-    assert res.message == f"Stopped: search converged in generation {res.nit}."
+    assert res.message == f"Converged in generation {res.nit}."
     spread = np.ptp(res.population, axis=0) / (UPPER - LOWER)
     alike = np.ptp(res.population_fitness) <= 4 * np.finfo(float).eps * res.fun
     assert spread.max() <= (1e-11**0.5 if alike else 1e-11)
@@ -45,7 +45,7 @@ def test_a_tolerance_is_a_share_of_the_box(bad):
 def test_a_run_that_cannot_get_on_says_so_and_is_no_success():
     res = solve(lambda x: jnp.floor(x[0]), algorithm="cmaes", generations=300)  # flat around the least value
     assert res.stop == "stall" and not res.success and res.nit < 300
-    assert res.message == f"Stopped: no further progress possible after generation {res.nit}."
+    assert res.message == f"Stopped after generation {res.nit}: the search cannot continue."
 
 
 def test_target_reached_is_success_and_stops_at_once():

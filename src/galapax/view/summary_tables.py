@@ -125,7 +125,7 @@ def _value_table(study: Study) -> SummaryTable:
         ranks = study.ranks()
         rows.append([Cell("average rank")] + [Cell(f"{r:.2f}") for r in ranks.average_ranks])
         note += f" Friedman's test over the problems: p = {ranks.p:.3g}."
-    rows.append([Cell("seconds in all")] + [Cell(_total_seconds(study, name)) for name in names])
+    rows.append([Cell("total time (s)")] + [Cell(_total_seconds(study, name)) for name in names])
     if study.value == "hypervolume":
         note = "Hypervolume of the front; larger is better. " + note
         return SummaryTable("Final hypervolumes", ["problem", *names], rows, note)
