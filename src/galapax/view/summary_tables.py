@@ -335,8 +335,7 @@ def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[st
 
 
 STEP_NOTE = (
-    "What the nearest point that is better in an objective gives and takes: the change of every objective on the way "
-    "there, from the marked points."
+    "Change in each objective when moving from a marked point to the nearest point that improves one of them."
 )
 
 
