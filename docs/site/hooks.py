@@ -1,12 +1,14 @@
 """What the site does beyond Markdown: equations become MathML, which browsers draw themselves, and links to files that
-are not pages become their names.
+are not pages become their names. Every page shows the version.
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
 import latex2mathml.converter
 
+VERSION = re.compile(r'__version__ = "([^"]+)"')
 OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./(?:examples/|src/|benchmarks/|[A-Z]+\.md)[^)]*\)")
 
 
@@ -16,6 +18,15 @@ MATH = re.compile(r"^```math\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 def math(found: re.Match[str]) -> str:
     """A fenced block of LaTeX, as MathML; the hosts of repositories draw such blocks themselves."""
     return f'<div class="math">{latex2mathml.converter.convert(found[1].strip(), display="block")}</div>'
+
+
+def on_config(config: Any) -> Any:
+    """The foot of every page names the version that it describes."""
+    source = Path(__file__).parents[2] / "src/galapax/version.py"
+    found = VERSION.search(source.read_text(encoding="utf-8"))
+    assert found is not None
+    config.copyright = f"galapax {found[1]}"
+    return config
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

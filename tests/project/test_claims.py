@@ -165,7 +165,7 @@ def test_the_statistics_page_names_every_function():
     from galapax.metrics import statistics
 
     page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
-    table = page[page.index("## The statistics") : page.index("## GAGPU's files")]
+    table = page[page.index("## Statistics") : page.index("## GAGPU's files")]
     named = set(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))
     for row in named:
         for function in re.findall(r"`(\w+)`", row):
@@ -175,3 +175,8 @@ def test_the_statistics_page_names_every_function():
 def test_no_page_names_a_folder_of_this_machine():
     for page in PAGES:
         assert str(Path(os.sep, "work")) + os.sep not in page.read_text(encoding="utf-8"), page.name
+
+
+def test_the_page_on_citing_has_the_version():
+    page = (ROOT / "docs/cite.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\b\d+\.\d+\.\d+\b", page)) == {gx.__version__}
