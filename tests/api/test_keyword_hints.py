@@ -53,7 +53,7 @@ def test_words_of_others_are_not_guessed_at(given, message):
 
 
 def test_a_starting_point_in_place_of_the_bounds_is_named():
-    with pytest.raises(gx.InputError, match=r"got two numbers, 1 and 1, .*for a starting point write x0"):
+    with pytest.raises(gx.InputError, match=r"got the numbers 1 and 1, .*for a starting point write x0"):
         gx.minimize(sphere, [1.0, 1.0])
 
 

@@ -51,7 +51,7 @@ def test_a_run_that_cannot_get_on_says_so_and_is_no_success():
 def test_target_reached_is_success_and_stops_at_once():
     res = solve(target=1e-3, generations=500)
     assert res.success and res.nit < 500 and res.nfev == res.nit * N
-    assert "target reached" in res.message and str(res.nit) in res.message
+    assert "Target reached" in res.message and str(res.nit) in res.message
     assert res.fun <= 1e-3 and res.history.best[-1] == res.fun
     assert np.all(res.history.best[:-1] > 1e-3)
 
@@ -72,7 +72,7 @@ def test_a_target_that_anything_meets_is_met_in_the_first_generation(blackbox, e
 
 def test_no_target_is_reached_by_failing():
     res = solve(lambda x: x[0] * jnp.nan, target=np.inf, on_failure="worst")
-    assert not res.success and "target reached" not in res.message
+    assert not res.success and "Target reached" not in res.message
 
 
 @pytest.mark.parametrize("limit", [N, N + 1, 5 * N - 1, 5 * N])
