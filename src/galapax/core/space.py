@@ -449,6 +449,8 @@ def variables_from_integrality(bounds: Any, integrality: Any) -> list[Variable]:
     out = []
     for low, high, is_whole in zip(box.lower.tolist(), box.upper.tolist(), mask.tolist(), strict=True):
         if is_whole and math.ceil(low) >= math.floor(high):
-            raise InputError(f"integrality marks [{low:g}, {high:g}] as integer, but it contains fewer than two integers.")
+            raise InputError(
+                f"integrality marks [{low:g}, {high:g}] as integer, but it contains fewer than two integers."
+            )
         out.append(integer(math.ceil(low), math.floor(high)) if is_whole else real(low, high))
     return out

@@ -334,9 +334,7 @@ def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[st
     return list(points.values()), values, recipe
 
 
-STEP_NOTE = (
-    "Change in each objective when moving from a marked point to the nearest point that improves one of them."
-)
+STEP_NOTE = "Change in each objective when moving from a marked point to the nearest point that improves one of them."
 
 
 def step_rows(result: Result) -> tuple[list[str], list[list[str]]]:
