@@ -27,6 +27,7 @@ from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
 from galapax.api.sweep import sweep
+from galapax.api.trials import Trial
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import Values
 from galapax.core.hints import PACKAGE_NAMES, find_answers
@@ -39,6 +40,7 @@ from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
+from galapax.results.evaluations import Evaluations
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
@@ -67,6 +69,7 @@ __all__ = [
     "Compute",
     "EpsilonDE",
     "EvaluationError",
+    "Evaluations",
     "History",
     "InputError",
     "Islands",
@@ -83,6 +86,7 @@ __all__ = [
     "SharingMOEA",
     "Study",
     "ThreeParentGA",
+    "Trial",
     "Values",
     "Workers",
     "__version__",

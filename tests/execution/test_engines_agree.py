@@ -121,7 +121,7 @@ def test_ask_and_tell_asks_for_the_same_points(name, case):
     opt = gx.Optimizer(BOX, solver(name), seed=SEED, run=RUN, generations=GENERATIONS)
     numpy = in_numpy(case)
     for _ in range(GENERATIONS):
-        x = opt.ask()
+        x = opt.ask_generation()
         told = {role: function(x) for role, function in numpy.items()}
         opt.tell(x, told.pop("fun"), **told)
     assert_same(res, opt.population.x, opt.population.objectives, opt.nfev)

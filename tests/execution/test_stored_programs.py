@@ -85,7 +85,7 @@ def waves(x):
 def step_by_hand():
     opt = gx.Optimizer(box, "cmaes")
     for _ in range(20):
-        x = opt.ask()
+        x = opt.ask_generation()
         opt.tell(x, (x**2).sum(axis=1))
     opt.best
 
