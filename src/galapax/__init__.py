@@ -1,4 +1,4 @@
-"""Evolutionary optimisation that lives on the accelerator."""
+"""Evolutionary optimisation in Python, compiled with JAX for GPUs and CPUs."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

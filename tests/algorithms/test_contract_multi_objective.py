@@ -290,7 +290,7 @@ def test_target_and_stall_are_hypervolumes(name):
     goal = history[5:].max()
     first = int(np.argmax(history >= goal))
     result, _ = record(name, seed=5, generations=40, target=goal)
-    assert result.success and result.nit == first + 1 and "target reached" in result.message
+    assert result.success and result.nit == first + 1 and "Target reached" in result.message
     assert result.settings["target"] == pytest.approx(goal) and result.hypervolume >= goal
     missed, _ = record(name, seed=5, target=1e6)
     assert not missed.success and missed.nit == GENERATIONS and "not reached" in missed.message

@@ -374,13 +374,13 @@ def _message(
     evaluations = int(track.evaluations[best] - track.skipped[best])
     why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, evaluations)
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
-        why = f"Stopped: target reached by the polish after generation {int(track.generations[best])}."
+        why = f"Target reached by the polish after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
         return why
     if stop is Stop.TOLERANCE and total.searches:
         agreed, n_searches = total.searches[best]
         why = (
-            f"Stopped: {agreed} of {n_searches} searches converged to the best value (generation "
+            f"Converged: {agreed} of {n_searches} searches found the same best value (generation "
             f"{int(track.generations[best])})."
         )
     if stop is Stop.ELSEWHERE:
@@ -414,7 +414,7 @@ def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Popul
     values = np.asarray(population.fitness)[1:]  # in the first place is the best ever
     value, generation = task.sign * float(np.median(values[np.isfinite(values)])), int(total.track.generations[best])
     return (
-        f"Stopped: search converged to {value:.8g} at another point in generation {generation}. x is the best "
+        f"Converged to {value:.8g} at another point in generation {generation}. x is the best "
         f"point evaluated{_best_sampled_in(task, total, best)}, and not known to be a minimum: refine or search again "
         "from it (x0=result.x), or use restarts."
     )
@@ -437,7 +437,7 @@ def _constant_objective_note(history: History | None, runs: Runs) -> str:
     values = np.concatenate([history.best[is_finite], history.worst[is_finite], runs.fun[np.isfinite(runs.fun)]])
     if not len(values) or (values != values[0]).any():
         return ""
-    return f" All values found are {values[0]:g}: check that the objective depends on x."
+    return f" Every evaluation returned {values[0]:g}: check that the objective depends on x."
 
 
 def settings_of(task: Task) -> dict[str, Any]:

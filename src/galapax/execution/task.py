@@ -252,8 +252,8 @@ def warn_vector_objective(problem: Problem, objectives: int) -> None:
     if objectives == problem.dim >= 3:
         warn(
             f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
-            "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
-            "them by Problem(..., objectives=[...])."
+            "taken as objectives. Did you forget jnp.sum? If they are objectives, name them with "
+            "Problem(..., objectives=[...])."
         )
 
 

@@ -190,8 +190,8 @@ class RemoteEvaluator:
             self._unpaid = None
             warn(
                 f"{workers} workers took {1e3 * elapsed:.2g} ms for a generation of {len(self._points)} points, and "
-                f"evaluating them took {1e3 * self._spent:.2g} ms of it: the run is faster without workers, by "
-                "blackbox=True alone."
+                f"evaluating them took {1e3 * self._spent:.2g} ms of it: the run is faster without workers: "
+                "use blackbox=True alone."
             )
 
     def check_count(self, rows: int) -> None:
