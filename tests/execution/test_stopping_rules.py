@@ -79,8 +79,8 @@ def test_no_target_is_reached_by_failing():
 def test_max_evaluations_is_never_exceeded(limit):
     fun = recording()
     black = solve(fun, generations=None, max_evaluations=limit, blackbox=True)
-    assert black.nfev == len(fun.points) == limit // N * N <= limit
-    assert solve(generations=None, max_evaluations=limit).nfev == black.nfev
+    assert black.nfev == len(fun.points) == limit  # the last generation of a black box may be partial
+    assert solve(generations=None, max_evaluations=limit).nfev == limit // N * N
 
 
 def test_max_evaluations_counts_for_each_run():
@@ -109,8 +109,8 @@ def test_max_seconds_ends_slow_black_boxes(clock):
         clock.wait(0.01)
         return bowl_in_numpy(x)
 
-    res = solve(slow, generations=None, max_seconds=0.5, blackbox=True)
-    assert 1 < res.nit <= 5 and "time limit" in res.message  # a generation takes at least 0.12 s
+    res = solve(slow, generations=None, max_seconds=1.5, blackbox=True)
+    assert 1 < res.nit <= 5 and "time limit" in res.message  # a generation takes about 0.4 s
 
 
 def test_max_seconds_ends_slow_compiled_objectives(clock):
