@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,19 @@ OFFSET = 0.05  # share of the box by which a first point differs from the middle
 MARGIN = 0.1  # share of the box at each side in which no descent begins
 SAME_POINT, SAME_VALUE = 1e-4, 1e-10  # two descents ended alike: shares of the box and of the range of all values
 AGREEING_DESCENTS = 5  # that end at the best point before the search counts as done
+AGREEING_CONVEX_DESCENTS = 2  # the same where no evaluated point contradicts that the problem is convex
+FAR = 0.2  # share of the box between their starts, at least
 
 Moves = Generator[np.ndarray, np.ndarray, None]
+
+
+class Minimum(NamedTuple):
+    """Where a descent converged."""
+
+    start: np.ndarray  # (d,)
+    point: np.ndarray  # (d,)
+    violation: float
+    objective: float
 
 
 @dataclass
@@ -80,7 +92,7 @@ class FewEvaluations:
         middle = 0.5 + OFFSET * self.random.uniform(-1.0, 1.0, dim)
         self.start = middle if start is None else np.asarray(start, float)
         self.members: list[Member] = []
-        self.minima: list[tuple[np.ndarray, float, float]] = []  # point, violation and objective where descents ended
+        self.minima: list[Minimum] = []
         self.descents = 0
         self._outstanding: list[tuple[Member, int]] = []
 
@@ -128,15 +140,21 @@ class FewEvaluations:
 
     @property
     def is_done(self) -> bool:
-        """Whether so many descents ended at the best point that more of them promise nothing."""
-        if not self.minima:
+        """Whether so many descents ended at the best point that more of them promise nothing.
+
+        Two from far apart are enough where every evaluated point agrees with a convex problem.
+        """
+        if len(self.minima) < AGREEING_CONVEX_DESCENTS:
             return False
-        points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
+        starts, points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
         best = int(np.lexsort((values, violations))[0])
         spread = float(np.nanmax(self.log.objective) - np.nanmin(self.log.objective))
         is_alike = (violations <= violations[best]) & (values - values[best] <= SAME_VALUE * spread)
         is_alike &= np.max(np.abs(points - points[best]), axis=1) <= SAME_POINT
-        return len(values) >= AGREEING_DESCENTS and bool(is_alike.all())
+        if not is_alike.all():
+            return False
+        is_far_apart = bool(np.max(np.ptp(starts, axis=0)) >= FAR)
+        return len(values) >= AGREEING_DESCENTS or (is_far_apart and self.log.looks_convex())
 
     def priority(self, member: Member) -> float:
         """Evaluations so far, counted less for the member with the best value; the least comes next."""
@@ -153,6 +171,9 @@ class FewEvaluations:
         """One descent after another, the first one from `start`."""
         while True:
             row = int((yield start[None])[0])
+            if np.isnan(self.log.objective[row]):  # there is nothing to descend from
+                start = self.choose_start()
+                continue
             if self.log.is_constrained:
                 models = TrustRegion(self.log, row, final_radius=MODEL_FINAL_RADIUS)
                 yield from models.run()
@@ -162,9 +183,8 @@ class FewEvaluations:
             self.descents += 1
             if search.converged:
                 row = search.row
-                self.minima.append(
-                    (self.log.x[row].copy(), float(self.log.violation()[row]), float(self.log.objective[row]))
-                )
+                violation, value = float(self.log.violation()[row]), float(self.log.objective[row])
+                self.minima.append(Minimum(start, self.log.x[row].copy(), violation, value))
             start = self.choose_start()
 
     def evolve(self) -> Moves:
