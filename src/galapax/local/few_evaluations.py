@@ -1,7 +1,7 @@
 """What to evaluate next, where an evaluation is expensive: a portfolio of local methods that share what they learn.
 
 A run begins with one descent from the middle of the box. Then several searches take turns: descents from elsewhere,
-and a CMA-ES with a surrogate around the best point. Each gets evaluations by what it achieved: the one that holds the
+a CMA-ES with a surrogate around the best point, and simplex searches as soon as two descents did not settle it. Each gets evaluations by what it achieved: the one that holds the
 best value goes on most of the time, the others often enough to catch up. Under constraints descents are those of the
 trust region, which models each constraint; without any they are those of SQP.
 
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from galapax.local.log import EvaluationLog
+from galapax.local.nelder_mead import NelderMead
 from galapax.local.sqp_by_differences import FIRST_RADIUS, SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES
 from galapax.local.trust_region import TrustRegion
@@ -30,9 +31,15 @@ MARGIN = 0.1  # share of the box at each side in which no descent begins
 SAME_POINT, SAME_VALUE = 1e-4, 1e-10  # two descents ended alike: shares of the box and of the range of all values
 AGREEING_DESCENTS = 5  # that end at the best point before the search counts as done
 AGREEING_CONVEX_DESCENTS = 2  # the same where no evaluated point contradicts that the problem is convex
+DESCENTS_BEFORE_SIMPLEX = 2
+SIMPLEX_SIZE = 0.2  # of the first simplex, share of the box
 FAR = 0.2  # share of the box between their starts, at least
 
+METHODS = ("starting points", "quadratic models", "SQP by differences", "CMA-ES with a surrogate", "Nelder-Mead")
+START, MODELS, SQP, SURROGATE, SIMPLEX = range(len(METHODS))
+
 Moves = Generator[np.ndarray, np.ndarray, None]
+NamedMoves = Generator[tuple[int, np.ndarray], np.ndarray, None]  # with the place in METHODS of what asks
 
 
 class Minimum(NamedTuple):
@@ -49,7 +56,8 @@ class Member:
     """A search with the points that it waits for."""
 
     name: str
-    moves: Moves
+    moves: NamedMoves
+    method: int = field(init=False)  # that asks for the points
     points: np.ndarray = field(init=False)  # (k, d)
     rows: np.ndarray = field(init=False)  # (k,) in the log, -1 where a point was not told yet
     handed_out: int = 0  # of the points
@@ -60,11 +68,12 @@ class Member:
     def __post_init__(self) -> None:
         self.wait(lambda: next(self.moves))
 
-    def wait(self, resume: Callable[[], np.ndarray]) -> None:
+    def wait(self, resume: Callable[[], tuple[int, np.ndarray]]) -> None:
         """Wait for the values of the points that a resumed search yields."""
         self.handed_out = 0
         try:
-            self.points = np.atleast_2d(resume())
+            self.method, points = resume()
+            self.points = np.atleast_2d(points)
         except StopIteration:
             self.is_over, self.points = True, np.empty((0, 0))
         self.rows = np.full(len(self.points), -1)
@@ -94,6 +103,7 @@ class FewEvaluations:
         self.members: list[Member] = []
         self.minima: list[Minimum] = []
         self.descents = 0
+        self.evaluations = np.zeros(len(METHODS), int)  # of each method
         self._outstanding: list[tuple[Member, int]] = []
 
     def ask(self, n: int = 1) -> np.ndarray:
@@ -134,9 +144,12 @@ class FewEvaluations:
         value = np.nan_to_num(self.log.objective[first:], nan=np.inf)
         outstanding, self._outstanding = self._outstanding, []
         for i, (member, place) in enumerate(outstanding):
+            self.evaluations[member.method] += 1
             member.tell(place, first + i, (float(violation[i]), float(value[i])))
         if len(self.members) == 1 and self.descents >= 1:
             self.members.append(self.open_member())
+        if self.descents >= DESCENTS_BEFORE_SIMPLEX and not any(member.name == "simplex" for member in self.members):
+            self.members.append(Member("simplex", self.flip_simplices()))
 
     @property
     def is_done(self) -> bool:
@@ -167,19 +180,19 @@ class FewEvaluations:
             return Member("surrogate", self.evolve())
         return Member("descent", self.descend(self.choose_start()))
 
-    def descend(self, start: np.ndarray) -> Moves:
+    def descend(self, start: np.ndarray) -> NamedMoves:
         """One descent after another, the first one from `start`."""
         while True:
-            row = int((yield start[None])[0])
+            row = int((yield START, start[None])[0])
             if np.isnan(self.log.objective[row]):  # there is nothing to descend from
                 start = self.choose_start()
                 continue
             if self.log.is_constrained:
                 models = TrustRegion(self.log, row, final_radius=MODEL_FINAL_RADIUS)
-                yield from models.run()
+                yield from attribute(MODELS, models.run())
                 row = models.row
             search = SQPByDifferences(self.log, row, FIRST_RADIUS if not self.log.is_constrained else POLISH_RADIUS)
-            yield from search.run()
+            yield from attribute(SQP, search.run())
             self.descents += 1
             if search.converged:
                 row = search.row
@@ -187,15 +200,32 @@ class FewEvaluations:
                 self.minima.append(Minimum(start, self.log.x[row].copy(), violation, value))
             start = self.choose_start()
 
-    def evolve(self) -> Moves:
+    def evolve(self) -> NamedMoves:
         """CMA-ES with a surrogate around the best point, then with twice the population."""
         population = None
         while True:
             mean = self.log.x[self.log.best()].copy()
             search = SurrogateCMAES(self.log, mean, FIRST_SIGMA, self.random, population)
-            yield from search.run()
+            yield from attribute(SURROGATE, search.run())
             population = 2 * search.population
 
+    def flip_simplices(self) -> NamedMoves:
+        """One simplex search after another, from random points."""
+        while True:
+            row = int((yield START, self.choose_start()[None])[0])
+            if not np.isnan(self.log.objective[row]):
+                yield from attribute(SIMPLEX, NelderMead(self.log, row, SIMPLEX_SIZE).run())
+
     def choose_start(self) -> np.ndarray:
-        """A random point to descend from."""
+        """A random point to search from."""
         return self.random.uniform(MARGIN, 1.0 - MARGIN, self.log.dim)
+
+
+def attribute(method: int, moves: Moves) -> NamedMoves:
+    """The moves of one method, with its place in METHODS."""
+    try:
+        points = next(moves)
+        while True:
+            points = moves.send((yield method, points))
+    except StopIteration:
+        return
