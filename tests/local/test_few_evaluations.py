@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.algorithms.model_search import ModelSearch
 from galapax.local.few_evaluations import FewEvaluations
 from galapax.local.log import EvaluationLog
+from galapax.local.nelder_mead import NelderMead
 from galapax.local.quadratic import Quadratic, fit_minimum_change, minimize_in_box, minimize_with_constraints
 from galapax.local.sqp_by_differences import SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES, kendall_tau
@@ -218,7 +218,7 @@ def test_optimizer_asks_for_the_points_of_minimize():
 def test_a_batch_can_be_told_in_any_order():
     best = []
     for order in (slice(None), slice(None, None, -1)):
-        opt = gx.Optimizer(BOX, ModelSearch(population=4), seed=3)
+        opt = gx.Optimizer(BOX, gx.ModelSearch(population=4), seed=3)
         for _ in range(10):
             x = opt.ask()[order]
             for point in x:
@@ -300,3 +300,49 @@ def test_constraints_are_known_when_the_first_point_fails_as_not_a_number(seed):
 
     result = gx.minimize(cut, [(-2, 3)] * 3, blackbox=True, max_evaluations=100, seed=seed, on_failure="worst")
     assert result.feasible and result.fun <= 1 + 1e-6 and result.n_failed >= 1
+
+
+def test_the_message_says_which_methods_ran():
+    result = gx.minimize(valley, BOX, blackbox=True, max_evaluations=150, seed=1)
+    counts = [int(share.split()[0]) for share in result.message.split("Evaluations: ")[1].split(", ")]
+    assert sum(counts) == 150 and counts == sorted(counts, reverse=True)
+    assert "SQP by differences" in result.message and "quadratic models" not in result.message
+    constrained = gx.minimize(gx.problems.get("g06"), blackbox=True, max_evaluations=20, seed=1)
+    assert "for quadratic models" in constrained.message
+    runs = gx.minimize(valley, BOX, blackbox=True, max_evaluations=30, seed=1, runs=2)
+    assert runs.run(1).message.startswith("Stopped: evaluation limit (30)") and " for SQP" in runs.run(1).message
+
+
+@pytest.mark.parametrize("tolerance", [1e-10, 1e-2])
+def test_an_equality_holds_within_the_tolerance_that_was_given(tolerance):
+    def fun(x):
+        return {"fun": float(np.sum((x - 0.3) ** 2)), "eq": x[0] * x[1] - 1}  # 0.98 at (1, 1, 0.3)
+
+    options = {"max_evaluations": 150, "seed": 1, "eq_tolerance": tolerance}
+    result = gx.minimize(fun, BOX, blackbox=True, **options)
+    assert result.feasible and abs(result.eq[0]) <= tolerance
+    assert result.fun <= 0.98 + 1e-6
+    opt = gx.Optimizer(BOX, **options)
+    assert opt.algorithm.eq_tolerance == tolerance
+
+
+def test_it_can_be_named_and_needs_double_precision():
+    result = gx.minimize(valley, BOX, gx.ModelSearch(), blackbox=True, max_evaluations=200, seed=0)
+    assert result.fun < 1e-8 and result.settings["algorithm"] == "ModelSearch"
+    with pytest.raises(gx.InputError, match="float64"):
+        gx.minimize(valley, BOX, gx.ModelSearch(), blackbox=True, generations=5, compute=gx.Compute(dtype="float32"))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_simplex_goes_downhill_where_no_quadratic_fits(seed):
+    def crease(u):
+        return np.abs(u[:, 0] - 0.3) + 3 * np.abs(u[:, 1] - u[:, 0])
+
+    log, start = EvaluationLog(2), np.random.default_rng(seed).uniform(size=(1, 2))
+    log.append(start, crease(start), np.empty((1, 0)), np.empty((1, 0)))
+    drive(NelderMead(log, 0, 0.2).run(), log, crease, 200)
+    assert log.objective.min() < 1e-6 and np.all((log.x >= 0) & (log.x <= 1))
+    failing = EvaluationLog(2)
+    failing.append(start, crease(start), np.empty((1, 0)), np.empty((1, 0)))
+    drive(NelderMead(failing, 0, 0.2).run(), failing, lambda u: np.where(u[:, 1] > 0.9, np.nan, crease(u)), 200)
+    assert np.nanmin(failing.objective) < 1e-6

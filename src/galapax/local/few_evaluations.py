@@ -1,9 +1,10 @@
 """What to evaluate next, where an evaluation is expensive: a portfolio of local methods that share what they learn.
 
 A run begins with one descent from the middle of the box. Then several searches take turns: descents from elsewhere,
-a CMA-ES with a surrogate around the best point, and simplex searches as soon as two descents did not settle it. Each gets evaluations by what it achieved: the one that holds the
-best value goes on most of the time, the others often enough to catch up. Under constraints descents are those of the
-trust region, which models each constraint; without any they are those of SQP.
+a CMA-ES with a surrogate around the best point, and simplex searches as soon as two descents did not settle it. Each
+gets evaluations by what it achieved: the one that holds the best value goes on most of the time, the others often
+enough to catch up. Under constraints descents are those of the trust region, which models each constraint; without any
+they are those of SQP.
 
 The search is a function of its seed and of the values that it was told, so a saved list of evaluations is its state.
 """
@@ -35,7 +36,13 @@ DESCENTS_BEFORE_SIMPLEX = 2
 SIMPLEX_SIZE = 0.2  # of the first simplex, share of the box
 FAR = 0.2  # share of the box between their starts, at least
 
-METHODS = ("starting points", "quadratic models", "SQP by differences", "CMA-ES with a surrogate", "Nelder-Mead")
+METHODS = (
+    "choice of starting points",
+    "quadratic models",
+    "SQP by differences",
+    "CMA-ES with a surrogate",
+    "Nelder-Mead",
+)
 START, MODELS, SQP, SURROGATE, SIMPLEX = range(len(METHODS))
 
 Moves = Generator[np.ndarray, np.ndarray, None]
