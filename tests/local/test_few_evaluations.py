@@ -6,7 +6,6 @@ import pytest
 import galapax as gx
 from galapax.local.few_evaluations import FewEvaluations
 from galapax.local.log import EvaluationLog
-from galapax.local.nelder_mead import NelderMead
 from galapax.local.quadratic import Quadratic, fit_minimum_change, minimize_in_box, minimize_with_constraints
 from galapax.local.sqp_by_differences import SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES, kendall_tau
@@ -331,18 +330,3 @@ def test_it_can_be_named_and_needs_double_precision():
     assert result.fun < 1e-8 and result.settings["algorithm"] == "ModelSearch"
     with pytest.raises(gx.InputError, match="float64"):
         gx.minimize(valley, BOX, gx.ModelSearch(), blackbox=True, generations=5, compute=gx.Compute(dtype="float32"))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_simplex_goes_downhill_where_no_quadratic_fits(seed):
-    def crease(u):
-        return np.abs(u[:, 0] - 0.3) + 3 * np.abs(u[:, 1] - u[:, 0])
-
-    log, start = EvaluationLog(2), np.random.default_rng(seed).uniform(size=(1, 2))
-    log.append(start, crease(start), np.empty((1, 0)), np.empty((1, 0)))
-    drive(NelderMead(log, 0, 0.2).run(), log, crease, 200)
-    assert log.objective.min() < 1e-6 and np.all((log.x >= 0) & (log.x <= 1))
-    failing = EvaluationLog(2)
-    failing.append(start, crease(start), np.empty((1, 0)), np.empty((1, 0)))
-    drive(NelderMead(failing, 0, 0.2).run(), failing, lambda u: np.where(u[:, 1] > 0.9, np.nan, crease(u)), 200)
-    assert np.nanmin(failing.objective) < 1e-6

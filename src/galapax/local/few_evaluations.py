@@ -1,10 +1,9 @@
 """What to evaluate next, where an evaluation is expensive: a portfolio of local methods that share what they learn.
 
 A run begins with one descent from the middle of the box. Then several searches take turns: descents from elsewhere,
-a CMA-ES with a surrogate around the best point, and simplex searches as soon as two descents did not settle it. Each
-gets evaluations by what it achieved: the one that holds the best value goes on most of the time, the others often
-enough to catch up. Under constraints descents are those of the trust region, which models each constraint; without any
-they are those of SQP.
+and a CMA-ES with a surrogate around the best point. Each gets evaluations by what it achieved: the one that holds the
+best value goes on most of the time, the others often enough to catch up. Under constraints descents are those of the
+trust region, which models each constraint; without any they are those of SQP.
 
 The search is a function of its seed and of the values that it was told, so a saved list of evaluations is its state.
 """
@@ -18,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from galapax.local.log import EvaluationLog
-from galapax.local.nelder_mead import NelderMead
 from galapax.local.sqp_by_differences import FIRST_RADIUS, SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES
 from galapax.local.trust_region import TrustRegion
@@ -32,18 +30,10 @@ MARGIN = 0.1  # share of the box at each side in which no descent begins
 SAME_POINT, SAME_VALUE = 1e-4, 1e-10  # two descents ended alike: shares of the box and of the range of all values
 AGREEING_DESCENTS = 5  # that end at the best point before the search counts as done
 AGREEING_CONVEX_DESCENTS = 2  # the same where no evaluated point contradicts that the problem is convex
-DESCENTS_BEFORE_SIMPLEX = 2
-SIMPLEX_SIZE = 0.2  # of the first simplex, share of the box
 FAR = 0.2  # share of the box between their starts, at least
 
-METHODS = (
-    "choice of starting points",
-    "quadratic models",
-    "SQP by differences",
-    "CMA-ES with a surrogate",
-    "Nelder-Mead",
-)
-START, MODELS, SQP, SURROGATE, SIMPLEX = range(len(METHODS))
+METHODS = ("starting points", "quadratic models", "SQP by differences", "CMA-ES with a surrogate")
+START, MODELS, SQP, SURROGATE = range(len(METHODS))
 
 Moves = Generator[np.ndarray, np.ndarray, None]
 NamedMoves = Generator[tuple[int, np.ndarray], np.ndarray, None]  # with the place in METHODS of what asks
@@ -155,8 +145,6 @@ class FewEvaluations:
             member.tell(place, first + i, (float(violation[i]), float(value[i])))
         if len(self.members) == 1 and self.descents >= 1:
             self.members.append(self.open_member())
-        if self.descents >= DESCENTS_BEFORE_SIMPLEX and not any(member.name == "simplex" for member in self.members):
-            self.members.append(Member("simplex", self.flip_simplices()))
 
     @property
     def is_done(self) -> bool:
@@ -216,15 +204,8 @@ class FewEvaluations:
             yield from attribute(SURROGATE, search.run())
             population = 2 * search.population
 
-    def flip_simplices(self) -> NamedMoves:
-        """One simplex search after another, from random points."""
-        while True:
-            row = int((yield START, self.choose_start()[None])[0])
-            if not np.isnan(self.log.objective[row]):
-                yield from attribute(SIMPLEX, NelderMead(self.log, row, SIMPLEX_SIZE).run())
-
     def choose_start(self) -> np.ndarray:
-        """A random point to search from."""
+        """A random point to descend from."""
         return self.random.uniform(MARGIN, 1.0 - MARGIN, self.log.dim)
 
 
