@@ -12,6 +12,6 @@ def measure(settings):
 
 optimizer = gx.Optimizer([(-2, 2), (-2, 2)], "de", population=20, seed=3)
 for _ in range(60):
-    settings = optimizer.ask()
+    settings = optimizer.ask_generation()
     optimizer.tell(settings, measure(settings))
 print(optimizer.best)

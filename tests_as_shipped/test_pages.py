@@ -9,7 +9,7 @@ from processes import run_script
 ROOT = Path(__file__).parents[1]
 SAYS = {
     "README.md": ["of the runs succeeded (95 % interval", "{'bolts': 6, 'bar': 10, 'alloy': 'steel'}"],
-    "docs/guide.md": ["converged", "1 of 1 runs refined", "evaluations per success"],
+    "docs/guide.md": ["Converged", "1 of 1 runs refined", "evaluations per success"],
 }
 
 

@@ -1,4 +1,4 @@
-"""Evolutionary optimisation that lives on the accelerator."""
+"""Evolutionary optimisation in Python, compiled with JAX for GPUs and CPUs."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
 from galapax.api.sweep import sweep
+from galapax.api.trials import Trial
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import Values
 from galapax.core.hints import PACKAGE_NAMES, find_answers
@@ -40,6 +41,7 @@ from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
+from galapax.results.evaluations import Evaluations
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
@@ -68,6 +70,7 @@ __all__ = [
     "Compute",
     "EpsilonDE",
     "EvaluationError",
+    "Evaluations",
     "History",
     "InputError",
     "Islands",
@@ -85,6 +88,7 @@ __all__ = [
     "SharingMOEA",
     "Study",
     "ThreeParentGA",
+    "Trial",
     "Values",
     "Workers",
     "__version__",

@@ -126,7 +126,7 @@ def test_the_distribution_learns_the_scales():
     solver = bound(3)
     result = gx.Optimizer([(-5, 5)] * 3, solver, seed=1)
     for _ in range(120):
-        x = result.ask()
+        x = result.ask_generation()
         result.tell(x, (np.array([1.0, 100.0, 10_000.0]) * (x - 0.7) ** 2).sum(axis=1))
     variances = np.diagonal(np.asarray(result._asked.state.now.matrix[0]))
     assert variances[0] > 20 * variances[1] > 400 * variances[2]

@@ -16,7 +16,7 @@ LOWER, UPPER = np.array(BOX).T
 
 def first_samples(run, **settings):
     """In shares of the box."""
-    x = gx.Optimizer(BOX, gx.CMAES(**{"population": 400, "sigma0": 0.01, **settings}), seed=3, run=run).ask()
+    x = gx.Optimizer(BOX, gx.CMAES(**{"population": 400, "sigma0": 0.01, **settings}), seed=3, run=run).ask_generation()
     return (x - LOWER) / (UPPER - LOWER)
 
 

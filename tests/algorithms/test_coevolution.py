@@ -394,7 +394,7 @@ def test_minimize_makes_the_run_that_is_made_by_hand(case):
 def test_asking_and_telling_makes_the_same_run():
     optimizer = gx.Optimizer(BOX, SMALL, seed=SEED)
     for _ in range(GENERATIONS):
-        x = optimizer.ask()
+        x = optimizer.ask_generation()
         optimizer.tell(x, bowl_of_rows(x), ineq=two_sides_of_rows(x))
     np.testing.assert_allclose(optimizer.population.x, solved("inequalities").population, rtol=1e-9)
 

@@ -191,7 +191,7 @@ SAMPLES = {"cmaes"}
     "name", params([n for n in SINGLE if n not in SAMPLES], quick={"ga", "lshade", "lsrtde", "random"})
 )
 def test_first_points_spread_over_the_whole_box(name):
-    points = gx.Optimizer(BOX, gx.algorithms.ALGORITHMS[name](population=400)).ask()
+    points = gx.Optimizer(BOX, gx.algorithms.ALGORITHMS[name](population=400)).ask_generation()
     for column, low, high in zip(points.T, LOWER, UPPER, strict=True):
         filled, _ = np.histogram(column, bins=4, range=(low, high))
         assert filled.sum() == 400 and filled.min() > 60
@@ -372,7 +372,7 @@ def test_a_second_black_box_or_optimizer_compiles_nothing(name):
     def both(scale, seed):
         record(name, lambda x: scale * x.sum(axis=1), seed=seed)
         opt = gx.Optimizer(BOX, solver(name), seed=seed)
-        opt.tell(opt.ask(), scale * opt.ask().sum(axis=1))
+        opt.tell(opt.ask_generation(), scale * opt.ask_generation().sum(axis=1))
         return opt.best
 
     both(1.0, seed=1)
@@ -517,7 +517,7 @@ def test_a_failed_point_never_displaces_one_that_did_not_fail(name, bad):
     opt = gx.Optimizer(BOX, solver(name), seed=2)
     fine_so_far, best_so_far = 0, np.inf
     for _ in range(GENERATIONS):
-        x = opt.ask()
+        x = opt.ask_generation()
         values = half_bad(bad)(x)
         opt.tell(x, values)
         best_so_far = min(best_so_far, values[np.isfinite(values)].min(initial=np.inf))

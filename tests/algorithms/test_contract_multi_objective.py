@@ -148,7 +148,7 @@ def test_ask_and_tell_is_the_same_run_with_the_same_front(name):
     with pytest.raises(gx.InputError, match="no values have been told"):
         _ = opt.best
     for _ in range(GENERATIONS):
-        x = opt.ask()
+        x = opt.ask_generation()
         opt.tell(x, two(x))
     expected = recorded(name)[0]
     for part in ("x", "fun", "X", "F", "CV"):
@@ -158,23 +158,23 @@ def test_ask_and_tell_is_the_same_run_with_the_same_front(name):
     np.testing.assert_allclose(opt.population.x, expected.population, rtol=ROUNDING)
     if name == "nsga2":  # the rest is the same for all
         with pytest.raises(gx.InputError, match="numbers per point"):
-            opt.tell(opt.ask(), np.zeros((N, 3)))
+            opt.tell(opt.ask_generation(), np.zeros((N, 3)))
 
 
 def test_ask_and_tell_with_objectives_that_do_not_fit_or_that_fail():
     for algorithm, values, why in (("de", np.zeros((N, 2)), "nsga2"), ("nsga2", np.zeros(N), '"de"')):
         opt = gx.Optimizer(BOX, algorithm, population=N)
         with pytest.raises(gx.InputError, match=why):
-            opt.tell(opt.ask(), values)
+            opt.tell(opt.ask_generation(), values)
     opt = gx.Optimizer(BOX, "nsga2", population=N, maximize=True)
-    opt.tell(opt.ask(), -two(opt.ask()))
+    opt.tell(opt.ask_generation(), -two(opt.ask_generation()))
     assert (opt.best.F <= 0).all() and rows_of(opt.best.X) == front_in_numpy(
         opt.population.x, -opt.population.objectives
     )
-    opt.tell(opt.ask(), np.full((N, 2), np.nan))
+    opt.tell(opt.ask_generation(), np.full((N, 2), np.nan))
     assert opt.n_failed == N and len(opt.best.X) and np.isfinite(opt.best.F).all()
     opt = gx.Optimizer(BOX, "nsga2", population=N)
-    opt.tell(opt.ask(), np.full((N, 2), np.nan))
+    opt.tell(opt.ask_generation(), np.full((N, 2), np.nan))
     assert opt.best.X.shape == (0, 3) and np.isnan(opt.best.fun).all() and not opt.best.success
 
 
@@ -290,7 +290,7 @@ def test_target_and_stall_are_hypervolumes(name):
     goal = history[5:].max()
     first = int(np.argmax(history >= goal))
     result, _ = record(name, seed=5, generations=40, target=goal)
-    assert result.success and result.nit == first + 1 and "target reached" in result.message
+    assert result.success and result.nit == first + 1 and "Target reached" in result.message
     assert result.settings["target"] == pytest.approx(goal) and result.hypervolume >= goal
     missed, _ = record(name, seed=5, target=1e6)
     assert not missed.success and missed.nit == GENERATIONS and "not reached" in missed.message
@@ -323,7 +323,7 @@ def test_target_and_stall_are_refused_without_a_hypervolume(rule, blackbox):
 
 @EVERY_ALGORITHM
 def test_evaluations_time_callback_and_ctrl_c_end_a_run(name):
-    assert record(name, max_evaluations=5 * N + 3, generations=None)[0].nfev == 5 * N
+    assert record(name, max_evaluations=5 * N + 3, generations=None)[0].nfev == 5 * N + 3
     late, _ = record(name, max_seconds=1e-9, generations=None)
     assert late.nit == 1 and late.feasible and not late.success and "time limit" in late.message
     seen = []
@@ -609,7 +609,7 @@ def test_there_is_nothing_to_choose_with_one_objective():
 def test_an_odd_population_is_taken():
     opt = gx.Optimizer(BOX, "sharing_moea", population=7)
     for _ in range(3):
-        opt.tell(opt.ask(), two(opt.ask()))
+        opt.tell(opt.ask_generation(), two(opt.ask_generation()))
     assert opt.population.x.shape == (7, 3) and len(opt.best.X)
 
 

@@ -221,7 +221,7 @@ def test_asking_and_telling_makes_the_run_of_the_reference():
     optimizer = Optimizer(problem.bounds, STRATEGIES["best_1"], seed=SEED)
     _, told = reference("no constraints", "best_1")
     for generation in range(30):
-        asked = optimizer.ask()
+        asked = optimizer.ask_generation()
         assert close(asked, told[generation][0])
         with jax.enable_x64(True):
             values = np.asarray(facts("no constraints")[0](asked))
@@ -274,16 +274,16 @@ def test_the_population_never_gets_worse(strategy):
 def test_ties_let_the_population_drift_across_a_plateau():
     optimizer = Optimizer([(0.0, 1.0)] * 3, DE(population=20))
     for _ in range(3):
-        trials = optimizer.ask()
+        trials = optimizer.ask_generation()
         optimizer.tell(trials, np.zeros(20))
         assert np.array_equal(optimizer.population.x, trials)
 
 
 def test_crossover_rate_zero_changes_one_gene_and_weight_zero_copies_genes():
     optimizer = Optimizer([(0.0, 1.0)] * 6, DE(population=30, weight=0.0, crossover_rate=0.0))
-    before = optimizer.ask()
+    before = optimizer.ask_generation()
     optimizer.tell(before, np.zeros(30))
-    after = optimizer.ask()
+    after = optimizer.ask_generation()
     assert np.all(np.count_nonzero(after != before, axis=1) == 1)
     for row, column in np.argwhere(after != before):
         assert after[row, column] in before[:, column]

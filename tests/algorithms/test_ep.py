@@ -134,7 +134,7 @@ def test_the_floor_holds():
     algorithm = gx.FEP(population=50, least_step=0.25)
     state = gx.Optimizer([(-5, 5)] * 3, algorithm, seed=1)
     for _ in range(60):
-        x = state.ask()
+        x = state.ask_generation()
         state.tell(x, (x**2).sum(axis=1))
     steps = np.asarray(state._asked.state.candidate_steps)
     assert steps.min() == 0.25 and steps.max() > 0.25

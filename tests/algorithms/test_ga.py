@@ -256,7 +256,7 @@ def test_a_slot_never_gets_worse_and_an_equal_child_does_not_replace():
     won = tied = lost = 0
     before = None
     for _ in range(25):
-        x = optimizer.ask()
+        x = optimizer.ask_generation()
         values = np.round(2 * valley(x))  # coarse, so that ties are common
         optimizer.tell(x, values)
         after = optimizer.population
@@ -274,7 +274,7 @@ def test_feasible_slots_never_become_infeasible():
     optimizer = gx.Optimizer(BOX, gx.ThreeParentGA(population=N), seed=3)
     feasible, refused, gained = np.zeros(N, bool), 0, 0
     for _ in range(25):
-        x = optimizer.ask()
+        x = optimizer.ask_generation()
         optimizer.tell(x, valley(x), ineq=disc(x))
         now = disc(optimizer.population.x) <= 0
         np.testing.assert_array_equal(now, optimizer.population.violation == 0)
@@ -376,7 +376,7 @@ def small(name):
 @cache
 def without(name):
     """The first generation of two runs without given points, (2, n, d)."""
-    return np.stack([gx.Optimizer(BOX, small(name), seed=SEED, run=r).ask() for r in range(2)])
+    return np.stack([gx.Optimizer(BOX, small(name), seed=SEED, run=r).ask_generation() for r in range(2)])
 
 
 @cache

@@ -206,7 +206,7 @@ def test_ask_and_tell_shrinks_too_when_it_knows_what_will_be_spent(name):
     opt = gx.Optimizer(BOX, name, population=20, max_evaluations=400)
     asked = 0
     while opt.nfev < 400:
-        x = opt.ask()
+        x = opt.ask_generation()
         opt.tell(x, valley_in_numpy(x))
         asked += 1
     assert asked > 400 / 20 + 5

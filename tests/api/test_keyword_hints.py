@@ -53,7 +53,7 @@ def test_words_of_others_are_not_guessed_at(given, message):
 
 
 def test_a_starting_point_in_place_of_the_bounds_is_named():
-    with pytest.raises(gx.InputError, match=r"got two numbers, 1 and 1, .*for a starting point write x0"):
+    with pytest.raises(gx.InputError, match=r"got the numbers 1 and 1, .*for a starting point write x0"):
         gx.minimize(sphere, [1.0, 1.0])
 
 
@@ -244,9 +244,9 @@ def test_hyper_parameters_of_the_table_exist():
 @pytest.mark.slow
 def test_the_message_asks_whether_a_sum_was_forgotten():
     box = [(-1, 1)] * 3
-    with pytest.warns(UserWarning, match="returns 3 numbers, as many as there are variables.*Was a sum forgotten"):
+    with pytest.warns(UserWarning, match="returns 3 numbers, as many as there are variables.*Did you forget jnp.sum"):
         gx.minimize(lambda x: x**2, box, **QUICK)
-    with pytest.warns(UserWarning, match="Was a sum forgotten"):
+    with pytest.warns(UserWarning, match="Did you forget jnp.sum"):
         gx.minimize(lambda x: np.asarray(x) ** 2, box, blackbox=True, **QUICK)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

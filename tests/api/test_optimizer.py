@@ -24,7 +24,7 @@ def optimize(fun=bowl, generations=60, **settings):
     opt = gx.Optimizer(BOX, "de", **{"population": N, **settings})
     asked = []
     for _ in range(generations):
-        x = opt.ask()
+        x = opt.ask_generation()
         asked.append(x)
         opt.tell(x, fun(x))
     return opt, np.concatenate(asked)
@@ -52,7 +52,7 @@ def test_asking_and_telling_finds_the_optimum(dtype):
 def test_values_may_be_any_numbers(kind):
     opt = gx.Optimizer(BOX, "de", population=N)
     for _ in range(3):
-        x = opt.ask()
+        x = opt.ask_generation()
         values = bowl(x).tolist() if kind is list else bowl(x).astype(kind)
         opt.tell(x.tolist() if kind is list else x, values)
     reference, _ = optimize(generations=3)
@@ -67,22 +67,22 @@ def test_values_as_one_column_are_the_same():
 
 def test_ask_returns_the_same_points_until_tell():
     opt = gx.Optimizer(BOX, "de", population=N)
-    first = opt.ask()
-    assert np.array_equal(opt.ask(), first)
-    opt.ask()[:] = 0.0  # a copy, the caller's own
-    assert np.array_equal(opt.ask(), first)
+    first = opt.ask_generation()
+    assert np.array_equal(opt.ask_generation(), first)
+    opt.ask_generation()[:] = 0.0  # a copy, the caller's own
+    assert np.array_equal(opt.ask_generation(), first)
     opt.tell(first, bowl(first))
-    assert not np.any(np.all(opt.ask() == first, axis=1))
-    assert np.array_equal(opt.ask(), opt.ask())
+    assert not np.any(np.all(opt.ask_generation() == first, axis=1))
+    assert np.array_equal(opt.ask_generation(), opt.ask_generation())
 
 
 def test_a_refused_tell_changes_nothing():
     opt, _ = optimize(generations=2)
-    before, best = opt.ask(), opt.best
-    for wrong in ((before + 1.0, bowl(before)), (before, bowl(before)[:5]), (before, np.zeros((N, 2)))):
+    before, best = opt.ask_generation(), opt.best
+    for wrong in ((before + 100.0, bowl(before)), (before, bowl(before)[:5]), (before, np.zeros((N, 2)))):
         with pytest.raises(gx.InputError):
             opt.tell(*wrong)
-    assert np.array_equal(opt.ask(), before)
+    assert np.array_equal(opt.ask_generation(), before)
     assert (opt.generation, opt.nfev, opt.best.fun) == (2, 2 * N, best.fun)
 
 
@@ -137,7 +137,7 @@ def constrained(opt, generations):
     """Tell bowl's values with 3 - x0 <= 0 and x0 + x1 = 0; all points that were asked for."""
     asked = []
     for _ in range(generations):
-        x = opt.ask()
+        x = opt.ask_generation()
         asked.append(x)
         opt.tell(x, bowl(x), ineq=3.0 - x[:, 0], eq=(x[:, 0] + x[:, 1])[:, None])
     return np.concatenate(asked)
@@ -155,7 +155,7 @@ def test_tell_takes_constraints_with_the_values():
 
 def test_the_least_infeasible_point_is_best_until_one_is_feasible():
     opt = gx.Optimizer(BOX, "de", population=N)
-    x = opt.ask()
+    x = opt.ask_generation()
     opt.tell(x, bowl(x), ineq=np.column_stack([6.0 - x[:, 0], x[:, 1]]))
     assert not opt.best.feasible and not opt.best.success
     assert opt.best.violation == pytest.approx(6.0 - x[:, 0].max())
@@ -183,7 +183,7 @@ def test_constraints_make_the_same_run_as_minimize():
 
 def test_a_bad_constraint_value_is_a_failure():
     opt = gx.Optimizer(BOX, "de", population=N)
-    x = opt.ask()
+    x = opt.ask_generation()
     opt.tell(x, bowl(x), ineq=np.where(x[:, 0] > 2.75, np.nan, -1.0))
     assert opt.n_failed == np.sum(x[:, 0] > 2.75) > 0
     assert opt.best.x[0] <= 2.75
@@ -191,7 +191,8 @@ def test_a_bad_constraint_value_is_a_failure():
 
 def test_seed_and_run_number_choose_the_draws():
     first, again, seed, run = (
-        gx.Optimizer(BOX, "de", population=N, **settings).ask() for settings in ({}, {}, {"seed": 1}, {"run": 1})
+        gx.Optimizer(BOX, "de", population=N, **settings).ask_generation()
+        for settings in ({}, {}, {"seed": 1}, {"run": 1})
     )
     assert np.array_equal(first, again)
     assert not np.any(first == seed) and not np.any(first == run) and not np.any(seed == run)
@@ -200,8 +201,8 @@ def test_seed_and_run_number_choose_the_draws():
 def test_algorithm_may_be_a_name_an_instance_or_left_to_the_library():
     by_name = gx.Optimizer(BOX, "random", population=N)
     by_instance = gx.Optimizer(BOX, gx.RandomSearch(population=N))
-    assert np.array_equal(by_name.ask(), by_instance.ask())
-    assert gx.Optimizer(BOX).ask().shape[1] == 3
+    assert np.array_equal(by_name.ask_generation(), by_instance.ask_generation())
+    assert gx.Optimizer(BOX).ask_generation().shape[1] == 3
 
 
 @pytest.mark.parametrize("x64", [False, True])
@@ -209,7 +210,7 @@ def test_precision_of_jax_is_left_alone(x64):
     with jax.enable_x64(x64):
         for dtype in ("float32", "float64"):
             opt, _ = optimize(generations=2, dtype=dtype)
-            assert opt.best.fun > 0 and opt.ask().dtype == dtype
+            assert opt.best.fun > 0 and opt.ask_generation().dtype == dtype
             assert jax.config.jax_enable_x64 == x64
 
 
@@ -223,7 +224,7 @@ def test_with_a_problem_candidates_are_moved_onto_the_equalities_as_in_minimize(
     res = gx.minimize(problem, algorithm=solver, generations=20, seed=3, polish=False)
     opt = gx.Optimizer(problem, solver, seed=3)
     for _ in range(20):
-        x = opt.ask()
+        x = opt.ask_generation()
         values = {name: np.array([np.asarray(getattr(problem, name)(p)) for p in x]) for name in ("fun", "eq")}
         opt.tell(x, values["fun"], eq=values["eq"])
     assert opt.nfev == res.nfev == 20 * (8 + 2 * 3)  # two of the eight are moved, each at 1 + d evaluations
@@ -233,7 +234,7 @@ def test_with_a_problem_candidates_are_moved_onto_the_equalities_as_in_minimize(
 @pytest.mark.slow
 def test_without_formulas_the_optimizer_says_that_it_cannot_repair():
     opt = gx.Optimizer([(-1.0, 1.0)] * 2, gx.EpsilonDE(population=8))
-    x = opt.ask()
+    x = opt.ask_generation()
     with pytest.warns(UserWarning, match="cannot do without their formulas.*give it the Problem"):
         opt.tell(x, x.sum(axis=1), eq=x[:, :1] - 0.5)
     assert opt.nfev == 8
@@ -244,34 +245,117 @@ def test_tell_takes_parts_of_a_generation_in_any_order():
     whole, parts = (gx.Optimizer(BOX, "de", population=12, seed=5) for _ in range(2))
     rng = np.random.default_rng(1)
     for generation in range(4):
-        x = whole.ask()
+        x = whole.ask_generation()
         whole.tell(x, (x**2).sum(axis=1))
-        taken = [parts.ask(5) for _ in range(4)]
+        taken = [np.array([trial.x for trial in parts.ask(5)]).reshape(-1, 3) for _ in range(4)]
         assert [len(part) for part in taken] == [5, 5, 2, 0] and np.array_equal(np.concatenate(taken), x)
         points = rng.permutation(x)
         for part in np.array_split(points, 4):
-            assert parts.generation == generation and len(parts.ask()) >= len(part)
+            assert parts.generation == generation and len(parts.ask_generation()) >= len(part)
             parts.tell(part, (part**2).sum(axis=1))
-    assert np.array_equal(whole.ask(), parts.ask()) and whole.best.fun == parts.best.fun and parts.nfev == 48
+    assert (
+        np.array_equal(whole.ask_generation(), parts.ask_generation())
+        and whole.best.fun == parts.best.fun
+        and parts.nfev == 48
+    )
 
 
-def test_points_that_do_not_wait_are_refused():
+def test_a_trial_has_its_values_by_name_and_may_be_told_in_any_way():
+    variables = {"a": gx.real(1e-3, 1.0, log=True), "n": gx.integer(1, 9), "kind": gx.choice("x", "y")}
+    opt = gx.Optimizer(variables, population=8)
+    first, second, third = opt.ask(3)
+    assert set(first.params) == set(variables) and isinstance(first.params["n"], int)
+    opt.tell(first, 3.0)
+    opt.tell(second.params, 1.0)
+    opt.tell(third.x, {"fun": 2.0})
+    assert opt.best.fun == 1.0 and opt.best.params == second.params and opt.nfev == 3 and len(opt.ask(9)) == 5
+    opt.tell(opt.ask(), None)
+    opt.tell(opt.ask(), ValueError("no convergence"))
+    assert opt.n_failed == 2 and [f.error for f in opt.best.failures] == ["told None", "ValueError: no convergence"]
+    assert repr(opt) == "Optimizer(3 variables, 'epsilon_de': 5 values told, 0 generations, 3 points wait, best 1)"
+
+
+def test_ask_without_a_number_repeats_what_is_out_longest_and_with_one_does_not():
     opt = gx.Optimizer(BOX, "de", population=6)
-    x = opt.ask(2)
-    opt.tell(x, [1.0, 2.0])
-    with pytest.raises(gx.InputError, match=r"points of the last ask, each once; 4 of shape"):
-        opt.tell(x, [1.0, 2.0])
-    with pytest.raises(gx.InputError, match="points of the last ask"):
-        opt.tell(opt.ask(1) + 1e-9, [1.0])
+    trials = opt.ask(4) + opt.ask(4)
+    assert len(trials) == 6 and opt.ask(1) == [] and np.array_equal(opt.ask().x, trials[0].x)
+    assert np.array_equal(opt.ask().x, trials[1].x)
     with pytest.raises(gx.InputError, match="k must be at least 1"):
         opt.ask(0)
 
 
-def test_a_point_asked_twice_needs_tell_twice():
+@pytest.mark.parametrize("algorithm", [None, "de", "cmaes", "pso"])
+def test_known_points_cost_nothing_and_the_search_begins_with_the_best(algorithm):
+    opt = gx.Optimizer(BOX, algorithm, population=8)
+    known = np.random.default_rng(1).uniform(LOWER, UPPER, (20, 3))
+    opt.tell(known, bowl(known))
+    assert opt.nfev == 0 and opt.best.fun == bowl(known).min() and len(opt.evaluations) == 20
+    while opt.generation < 2:
+        trial = opt.ask()
+        opt.tell(trial, bowl(trial.x[None])[0])
+    assert np.min(opt.population.fitness) <= bowl(known).min() and (opt.evaluations.generation[:20] == 0).all()
+
+
+def test_a_known_point_that_is_better_is_taken_up_later_on():
+    opt, _ = optimize(generations=3, population=10)
+    opt.tell(OPTIMUM, 0.0)
+    assert opt.best.fun == 0.0 and opt.nfev == 30
+    while opt.generation < 6:
+        x = opt.ask_generation()
+        opt.tell(x, bowl(x))
+    assert np.min(opt.population.fitness) == 0.0
+
+
+def test_points_that_were_rounded_on_their_way_are_recognised():
+    opt = gx.Optimizer(BOX, "de", population=6)
+    for trial in opt.ask(6):
+        opt.tell([round(float(v), 7) for v in trial.x], bowl(trial.x[None])[0])
+    assert opt.generation == 1
+    with pytest.raises(gx.InputError, match="tell takes points inside the bounds"):
+        opt.tell([0.0, 0.0, 0.0], 1.0)
+
+
+def test_the_first_values_choose_the_default_algorithm():
+    opt = gx.Optimizer([(0.0, 1.0)] * 3)
+    for _ in range(60):
+        trial = opt.ask()
+        opt.tell(trial, [trial.x[0], 1 - trial.x[0] + trial.x[1] ** 2])
+    assert opt.best.F.shape[1] == 2 and opt.best.settings["algorithm"] == "nsga2"
+    opt = gx.Optimizer([(-1.0, 1.0)] * 2)
+    for _ in range(60):
+        trial = opt.ask()
+        opt.tell(trial, trial.x[0], ineq=trial.x[0] ** 2 + trial.x[1] ** 2 - 1)
+    assert opt.best.settings["algorithm"] == "epsilon_de" and opt.best.feasible and opt.best.ineq.shape == (1,)
+
+
+@pytest.mark.parametrize("n_told", [2, 30])
+def test_the_result_draws_saves_and_becomes_a_table_like_any_other(tmp_path, n_told):
+    for objectives in (1, 2):
+        opt = gx.Optimizer({"a": (0, 1), "b": gx.integer(0, 5)}, population=8)
+        for _ in range(n_told):
+            trial = opt.ask()
+            opt.tell(trial, [trial.params["a"], trial.params["b"] - trial.params["a"]][:objectives])
+        again = gx.load(opt.best.save(tmp_path / f"run{objectives}"))
+        assert np.array_equal(again.x, opt.best.x) and len(again.evaluations) == n_told
+        assert len(opt.best.to_dataframe("evaluations")) == n_told and len(opt.best.to_dataframe()) > 0
+        if n_told > 8:
+            opt.best.plot.convergence()
+            assert opt.best.history.nfev[-1] <= n_told
+
+
+def test_words_of_other_libraries_are_answered():
+    with pytest.raises(TypeError, match="Optimizer has no 'popsize': write population"):
+        gx.Optimizer(BOX, popsize=3)
+    opt, _ = optimize(generations=1)
+    with pytest.raises(AttributeError, match="a Result has no 'named'; write params"):
+        _ = opt.best.named
+
+
+def test_a_point_that_waits_twice_is_told_twice():
     opt = gx.Optimizer([(0.0, 1.0)], gx.RandomSearch(population=4), seed=1)
     opt._points[1] = opt._points[0]
-    opt.tell(opt.ask()[[1, 0]], [1.0, 2.0])
-    assert opt.generation == 0 and len(opt.ask()) == 2
+    opt.tell(opt.ask_generation()[[1, 0]], [1.0, 2.0])
+    assert opt.generation == 0 and len(opt.ask_generation()) == 2
 
 
 # --- restarts ---------------------------------------------------------------------------------------------------------
@@ -300,7 +384,7 @@ def test_it_restarts_as_minimize_does(algorithm, restarts, most):
     want = gx.minimize(one, box, algorithm, blackbox=True, target=-1.0, **options)
     opt = gx.Optimizer(box, algorithm, **options)
     while opt.nfev < want.nfev:
-        asked.append(opt.ask())
+        asked.append(opt.ask_generation())
         opt.tell(asked[-1], bumps(asked[-1]))
         assert opt.best.fun <= bumps(asked[-1]).min()
     np.testing.assert_allclose(np.concatenate(asked), np.stack(seen), rtol=0, atol=1e-9)
@@ -311,7 +395,7 @@ def test_it_restarts_as_minimize_does(algorithm, restarts, most):
 def test_a_named_algorithm_does_not_restart_unless_asked():
     opt = gx.Optimizer([(-5.0, 5.3)] * 2, "cmaes", seed=4)
     while opt.generation < 400:
-        x = opt.ask()
+        x = opt.ask_generation()
         assert len(x) == 6
         opt.tell(x, bumps(x))
     assert np.abs(x - x[0]).max() < 1e-6 and opt.best.message == "Told 400 generations."
@@ -319,9 +403,9 @@ def test_a_named_algorithm_does_not_restart_unless_asked():
 
 def test_the_message_mentions_five_searches_that_agree():
     opt = gx.Optimizer([(-5.0, 5.3)] * 2, "cmaes", restarts="plain")
-    assert opt.ask().shape == (6, 2)
+    assert opt.ask_generation().shape == (6, 2)
     while opt.generation < 2000 and (opt.generation == 0 or opt.best.stop != "tolerance"):
-        x = opt.ask()
+        x = opt.ask_generation()
         opt.tell(x, np.sum((x - 1.0) ** 2, axis=1))
     assert opt.best.stop == "tolerance" and opt.best.message.endswith("of 6 searches.")
     np.testing.assert_allclose(opt.best.x, 1.0, atol=1e-8)
@@ -329,6 +413,6 @@ def test_the_message_mentions_five_searches_that_agree():
 
 def test_restarts_of_several_objectives_are_refused():
     opt = gx.Optimizer([(0.0, 1.0)] * 2, "nsga2", population=8, restarts="plain")
-    x = opt.ask()
+    x = opt.ask_generation()
     with pytest.raises(gx.InputError, match="restarts apply to one objective, and values has 2 columns"):
         opt.tell(x, x)

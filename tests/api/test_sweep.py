@@ -676,6 +676,6 @@ def test_saving_a_single_run_over_a_sweep_leaves_nothing_of_it(copy, monkeypatch
     monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
     alone(gx.ThreeParentGA(population=N, fr=0.6, sigma=0.2)).save(copy)
     assert isinstance(gx.load(copy), gx.Result)
-    assert not {"study.json", "arrays.npz", "curves.csv", "summary.csv", "summary.md", "summary.tex", "report.html"} & {
+    assert not {"study.json", "curves.csv", "summary.csv", "summary.md", "summary.tex", "report.html"} & {
         f.name for f in copy.iterdir()
     }

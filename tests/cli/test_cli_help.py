@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import typer
@@ -15,7 +16,7 @@ from galapax.cli import error_report as errors
 from galapax.cli import parsing
 from galapax.cli import shell_options as options
 from galapax.cli.app import app
-from galapax.core.island_model import TOPOLOGIES
+from galapax.core.island_model import Topology
 from galapax.core.options import ENGINES, FAILURE_POLICIES, LEAVES, Options, group_arguments
 from galapax.execution.task import MIN_DEFAULT_GENERATIONS
 from galapax.results.front import ASK_USER, CHOICE_RULES
@@ -58,7 +59,7 @@ def test_help_names_every_value_of_an_option_and_each_of_them_is_accepted(name):
 @pytest.mark.parametrize(
     ("command", "name", "values"),
     [
-        ("solve", "topology", TOPOLOGIES),
+        ("solve", "topology", get_args(Topology)),
         ("solve", "choose", (*CHOICE_RULES, ASK_USER)),
         ("view", "form", ("genome", "variables")),
         ("view", "export", ("csv", "json", "gagpu")),

@@ -199,7 +199,7 @@ def test_fronts_are_of_declared_solutions():
 def test_optimizer_asks_for_declared_values():
     opt = gx.Optimizer(VARIABLES, "de", population=20)
     for _ in range(30):
-        x = opt.ask()
+        x = opt.ask_generation()
         assert on_grid(x)
         opt.tell(x, [cost_in_python(point) for point in opt.params(x)])
     assert on_grid(opt.best.x) and opt.best.fun < 3.5

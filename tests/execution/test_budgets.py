@@ -69,7 +69,7 @@ def test_the_message_gives_the_evaluations_that_were_made():
     few = gx.minimize(bowl, box, blackbox=True, max_evaluations=30)
     assert few.nfev == 30 and few.message == "Stopped: evaluation limit (30) reached after 30 generations."
     some = gx.minimize(bowl, box, "de", population=10, blackbox=True, max_evaluations=39)
-    assert some.nfev == 30 and "after 30 of 39 evaluations (3 generations)" in some.message
+    assert some.nfev == 39 and "evaluation limit (39) reached after 4 generations" in some.message
     exact = gx.minimize(bowl, box, "de", population=10, blackbox=True, max_evaluations=30)
     assert exact.nfev == 30 and exact.message == "Stopped: evaluation limit (30) reached after 3 generations."
     shared = gx.minimize(bowl, box, "de", population=10, islands=3, blackbox=True, max_evaluations=100)

@@ -40,15 +40,16 @@ def two(x, xp=jnp):
     return xp.stack([bowl(x), (x[0] - 3.5) ** 2 + (x[1] + 6.0) ** 2 + x[2] ** 2])
 
 
+EQ_TOLERANCE = 1e-4  # given, since each way of calling derives a default of its own
 ONE = {
     "free": {"fun": bowl},
     "inequalities": {"fun": bowl, "ineq": ineq},
-    "equalities": {"fun": bowl, "ineq": ineq, "eq": eq, "eq_tolerance": 1e-4},
+    "equalities": {"fun": bowl, "ineq": ineq, "eq": eq},
 }
 SEVERAL = {
     "several": {"fun": two},
     "several, inequalities": {"fun": two, "ineq": ineq},
-    "several, equalities": {"fun": two, "ineq": ineq, "eq": eq, "eq_tolerance": 1e-4},
+    "several, equalities": {"fun": two, "ineq": ineq, "eq": eq},
 }
 EVERY_CASE = [
     (name, case)
@@ -81,7 +82,7 @@ def in_numpy(case):
 @functools.cache
 def compiled(name, case):
     """The run as the xla engine makes it: what all others are compared with."""
-    problem = gx.Problem(**functions(case), bounds=BOX)
+    problem = gx.Problem(**functions(case), bounds=BOX, eq_tolerance=EQ_TOLERANCE)
     return gx.minimize(
         problem,
         algorithm=solver(name),
@@ -103,7 +104,7 @@ def assert_same(res, x, fitness, nfev):
 @pytest.mark.parametrize(("name", "case"), params(EVERY_CASE, quick={"de-equalities"}))
 def test_a_black_box_is_searched_at_the_same_points(name, case):
     res = compiled(name, case)
-    problem = gx.Problem(**in_numpy(case), bounds=BOX)
+    problem = gx.Problem(**in_numpy(case), bounds=BOX, eq_tolerance=EQ_TOLERANCE)
     other = gx.minimize(
         problem, algorithm=solver(name), generations=GENERATIONS, seed=SEED, blackbox=True, vectorized=True,
     keep=gx.Keep(history="x"), runs=range(RUN, RUN + 1),
@@ -118,10 +119,10 @@ def test_a_black_box_is_searched_at_the_same_points(name, case):
 @pytest.mark.parametrize(("name", "case"), params(EVERY_CASE, quick={"de-free", "de-equalities"}))
 def test_ask_and_tell_asks_for_the_same_points(name, case):
     res = compiled(name, case)
-    opt = gx.Optimizer(BOX, solver(name), seed=SEED, run=RUN, generations=GENERATIONS)
+    opt = gx.Optimizer(BOX, solver(name), seed=SEED, run=RUN, generations=GENERATIONS, eq_tolerance=EQ_TOLERANCE)
     numpy = in_numpy(case)
     for _ in range(GENERATIONS):
-        x = opt.ask()
+        x = opt.ask_generation()
         told = {role: function(x) for role, function in numpy.items()}
         opt.tell(x, told.pop("fun"), **told)
     assert_same(res, opt.population.x, opt.population.objectives, opt.nfev)

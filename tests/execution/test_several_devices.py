@@ -26,7 +26,7 @@ for name, fun, population in (CASE,):
     call = {"algorithm": name, "population": population, "generations": 12, "polish": False}
     compile_cache.clear()
     by_all = gx.minimize(fun, [(-4.0, 5.5)] * 6, compute=gx.Compute(devices="all"), **call)
-    texts = [program.compiled.as_text() for program in compile_cache.PROGRAMS._kept.values()]
+    texts = [program.compiled.as_text() for program in compile_cache.PROGRAMS._programs.values()]
     alone = gx.minimize(fun, [(-4.0, 5.5)] * 6, **call)
     part = -(-population // 4)
     out[name] = {

@@ -37,7 +37,7 @@ def many_calls(count, first=0):
 def many_rounds(count):
     optimizer = gx.Optimizer(BOX, "de", population=20, seed=0)
     for _ in range(count):
-        x = optimizer.ask()
+        x = optimizer.ask_generation()
         optimizer.tell(x, (x**2).sum(axis=1))
     return optimizer
 

@@ -156,12 +156,12 @@ def test_the_message_names_a_constant_objective(options):
         lambda x: 3.0 + 0 * x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, polish=False, **options
     )
     assert not result.success and result.message.endswith(
-        "All values found are 3: check that the objective depends on x."
+        "Every evaluation returned 3: check that the objective depends on x."
     )
     if result.runs is not None:
         assert not result.runs.success.any()
     varied = gx.minimize(lambda x: x[0], [(-1, 2)] * 2, gx.DE(population=8), generations=3, polish=False, **options)
-    assert "All values" not in varied.message
+    assert "Every evaluation" not in varied.message
 
 
 def test_time_that_went_into_compiling_is_named():

@@ -24,7 +24,7 @@ def test_a_thousand_generations_by_default():
 def test_a_run_that_has_converged_ends_unless_tolerance_is_zero():
     res = solve(generations=2000)
     assert res.success and res.stop == "tolerance" and res.nit < 2000 and res.nit % 50 == 0
-    assert res.message == f"Stopped: search converged in generation {res.nit}."
+    assert res.message == f"Converged in generation {res.nit}."
     spread = np.ptp(res.population, axis=0) / (UPPER - LOWER)
     alike = np.ptp(res.population_fitness) <= 4 * np.finfo(float).eps * res.fun
     assert spread.max() <= (1e-11**0.5 if alike else 1e-11)
@@ -45,13 +45,13 @@ def test_a_tolerance_is_a_share_of_the_box(bad):
 def test_a_run_that_cannot_get_on_says_so_and_is_no_success():
     res = solve(lambda x: jnp.floor(x[0]), algorithm="cmaes", generations=300)  # flat around the least value
     assert res.stop == "stall" and not res.success and res.nit < 300
-    assert res.message == f"Stopped: no further progress possible after generation {res.nit}."
+    assert res.message == f"Stopped after generation {res.nit}: the search cannot continue."
 
 
 def test_target_reached_is_success_and_stops_at_once():
     res = solve(target=1e-3, generations=500)
     assert res.success and res.nit < 500 and res.nfev == res.nit * N
-    assert "target reached" in res.message and str(res.nit) in res.message
+    assert "Target reached" in res.message and str(res.nit) in res.message
     assert res.fun <= 1e-3 and res.history.best[-1] == res.fun
     assert np.all(res.history.best[:-1] > 1e-3)
 
@@ -72,7 +72,7 @@ def test_a_target_that_anything_meets_is_met_in_the_first_generation(blackbox, e
 
 def test_no_target_is_reached_by_failing():
     res = solve(lambda x: x[0] * jnp.nan, target=np.inf, on_failure="worst")
-    assert not res.success and "target reached" not in res.message
+    assert not res.success and "Target reached" not in res.message
 
 
 @pytest.mark.parametrize("limit", [N, N + 1, 5 * N - 1, 5 * N])

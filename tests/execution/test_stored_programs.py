@@ -85,7 +85,7 @@ def waves(x):
 def step_by_hand():
     opt = gx.Optimizer(box, "cmaes")
     for _ in range(20):
-        x = opt.ask()
+        x = opt.ask_generation()
         opt.tell(x, (x**2).sum(axis=1))
     opt.best
 
@@ -98,7 +98,7 @@ paths = {
     "black box, islands": lambda: gx.minimize(bowl, box, "de", blackbox=True, islands=2, generations=30),
     "black box, stream": lambda: gx.minimize(bowl, box, "de", blackbox=True, generations=9,
                                              workers=gx.Workers(ThreadPoolExecutor(2), asynchronous=True)),
-    "black box, fronts": lambda: gx.minimize(lambda x: [bowl(x), bowl(x - 1)], box, blackbox=True, max_evaluations=300),
+    "black box, fronts": lambda: gx.minimize(lambda x: [bowl(x), bowl(x - 1)], box, blackbox=True, max_evaluations=400),
     "Optimizer": step_by_hand,
     "restarts and polish": lambda: gx.minimize(waves, box, max_evaluations=3000),
     "ensemble": lambda: gx.minimize(waves, box, "de", runs=150, generations=300, callback=lambda progress: None),

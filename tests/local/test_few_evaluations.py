@@ -208,7 +208,7 @@ def test_optimizer_asks_for_the_points_of_minimize():
     gx.minimize(noted, BOX, blackbox=True, max_evaluations=60, seed=3)
     opt, asked = gx.Optimizer(BOX, seed=3, max_evaluations=60), []
     while len(asked) < 60:
-        x = opt.ask()
+        x = opt.ask_generation()
         asked += list(x)
         opt.tell(x, np.array([valley(point) for point in x]))
     np.testing.assert_array_equal(np.array(asked), np.array(seen))
@@ -219,7 +219,7 @@ def test_a_batch_can_be_told_in_any_order():
     for order in (slice(None), slice(None, None, -1)):
         opt = gx.Optimizer(BOX, gx.ModelSearch(population=4), seed=3)
         for _ in range(10):
-            x = opt.ask()[order]
+            x = opt.ask_generation()[order]
             for point in x:
                 opt.tell(point[None], np.array([valley(point)]))
         best.append(opt.best.fun)

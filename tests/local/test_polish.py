@@ -221,7 +221,7 @@ def test_a_run_is_the_same_bits_in_every_ensemble_and_replayed():
 def test_a_target_that_the_polish_reaches_is_reached():
     result = gx.minimize(rosenbrock, BOX, "de", target=1e-9, **FEW)
     assert result.stop == "target" and result.success and result.fun <= 1e-9
-    assert result.message == "Stopped: target reached by the polish after generation 15."
+    assert result.message == "Target reached by the polish after generation 15."
 
 
 def test_runs_that_are_done_are_left_alone_and_true_insists():

@@ -54,7 +54,7 @@ def test_one_odd_return_is_a_failed_evaluation_that_the_result_names(case):
     fun = at_call(57, value)
     result = solve(fun)
     assert result.nfev == len(fun.calls) == 8 * N and result.n_failed == 1
-    ((x, error),) = result.failures
+    ((x, error, _),) = result.failures
     assert np.array_equal(x, fun.calls[56])
     assert re.search(why, error) and "First failure: fun" in result.message
     assert result.fun == min(bowl(x) for i, x in enumerate(fun.calls) if i != 56)
@@ -105,7 +105,7 @@ def test_an_odd_return_for_a_whole_generation_costs_that_generation(value):
 
 def test_masked_values_are_failures():
     opt = gx.Optimizer(BOX, "de", population=N)
-    x = opt.ask()
+    x = opt.ask_generation()
     values = np.ma.masked_array(np.zeros(N), mask=np.arange(N) == 3)
     values[3:4].data[:] = -100.0
     opt.tell(x, values)
@@ -115,7 +115,7 @@ def test_masked_values_are_failures():
 def test_the_first_few_failures_are_recorded_shown_and_saved(tmp_path):
     result = solve(raises, "random", generations=20)
     assert result.n_failed > len(result.failures) == 5
-    assert all(x[0] > 2.0 and error == "fun raised ValueError: no convergence" for x, error in result.failures)
+    assert all(x[0] > 2.0 and error == "fun raised ValueError: no convergence" for x, error, _ in result.failures)
     assert "failed: fun raised ValueError: no convergence, at x = [" in str(result)
     again = gx.load(result.save(tmp_path / "run"))
     for before, after in zip(result.failures, again.failures, strict=True):

@@ -67,7 +67,7 @@ def test_links_lead_to_files_and_headings_that_are_there(page):
 def test_every_page_is_on_the_site_and_every_entry_is_a_page():
     listed = set(re.findall(r": ([\w/.-]+\.(?:md|ipynb))$", SITE, re.MULTILINE))
     there = {str(p.relative_to(ROOT / "docs")) for kind in ("md", "ipynb") for p in (ROOT / "docs").rglob(f"*.{kind}")}
-    assert listed == there
+    assert listed == there - {"releasing.md"}  # for maintainers alone
 
 
 @pytest.mark.parametrize("name", gx.algorithms.ALGORITHMS)

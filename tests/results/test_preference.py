@@ -174,7 +174,7 @@ def test_the_command_line_asks_and_keeps_what_was_chosen(tmp_path):
         patch.setattr(output, "console", Console(width=160))
         outcome = CliRunner().invoke(cli.app, [*options, "--choose", "ask"], input="a\nb\na\nq\n")
         assert outcome.exit_code == 0, outcome.output
-        assert "which do you like better?" in outcome.output and "chosen: by answers" in outcome.output
+        assert "which do you prefer?" in outcome.output and "chosen: by answers" in outcome.output
         again = CliRunner().invoke(cli.app, ["view", str(tmp_path)])
         assert "chosen: by answers" in again.output and "which do you like" not in again.output
         outcome = CliRunner().invoke(cli.app, [*options, "--force", "--choose", "near:1,2,3"])

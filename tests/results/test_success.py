@@ -104,7 +104,7 @@ def test_a_search_that_converged_to_a_worse_point_than_its_best_says_so():
     worse = np.median(result.population_fitness[1:])
     assert worse > result.fun + 1e-3
     assert result.message == (
-        f"Stopped: search converged to {worse:.8g} at another point in generation {result.nit}. x is the best point "
+        f"Converged to {worse:.8g} at another point in generation {result.nit}. x is the best point "
         f"evaluated (sampled in generation {generation}), and not known to be a minimum: refine or search again from "
         "it (x0=result.x), or use restarts."
     )

@@ -247,7 +247,7 @@ def test_without_matplotlib_a_sentence_says_what_to_install(single, monkeypatch)
         return real(name, *arguments, **more)
 
     monkeypatch.setattr(builtins, "__import__", absent)
-    with pytest.raises(gx.InputError, match=r'need the package matplotlib: pip install "galapax\[view\]"'):
+    with pytest.raises(ImportError, match=r'need the package matplotlib: pip install "galapax\[view\]"'):
         single.plot.convergence()
 
 

@@ -33,6 +33,7 @@ from galapax.numerics import random
 from galapax.operators.selection import best_index, no_worse, rank_by_fitness, set_first, take_row, tree_where
 
 MIN_DIAGONAL_DIM = 300  # variables from which on the matrix is diagonal, unless the user says otherwise
+START_STEP_SHARE = 0.25  # of the first step, around a single starting point
 FIRST_MEAN_SHARE = 0.8  # share of the box in which the first mean is drawn
 MAX_CONDITION = 1e14
 MIN_CODE_DEVIATION = 0.3  # steps: the least standard deviation of an integer or choice
@@ -205,14 +206,20 @@ class CMAES(Algorithm[CMAESState]):
         return CMAESState(x, normals, empty_population(x, shape), now, walls, progress, bounds)
 
     def with_initial_points(self, state: CMAESState, points: Array) -> CMAESState:
-        """The first point is the mean; the others take the place of samples around it."""
-        bounds, now = state.bounds, state.now
+        """The first point is the mean; the others take the place of samples around it. A single one is a place to start
+        from, and the first step is small.
+        """
+        bounds, now, progress = state.bounds, state.now, state.progress
         unit = (points - bounds.lower) / bounds.span
         now = now._replace(mean=unit[0])
+        if points.shape[0] == 1:
+            now = now._replace(step=now.step * START_STEP_SHARE)
+            progress = progress._replace(first_step=now.step)
         point_normals = shorten((unit - unit[0]) / now.step)
         normals = jnp.concatenate([point_normals, state.normals[points.shape[0] :]])
         x = jnp.concatenate([points, self.place(now, normals, bounds)[points.shape[0] :]])
-        return state._replace(candidates=x, normals=normals, parents=state.parents._replace(x=x), now=now)
+        parents = state.parents._replace(x=x)
+        return state._replace(candidates=x, normals=normals, parents=parents, now=now, progress=progress)
 
     def with_immigrants(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
         """Points from elsewhere are judged where they are, and move the distribution as far as a sample could.

@@ -60,7 +60,7 @@ class ModelSearch(Algorithm[ModelSearchState]):
 
     population: int = static(1)
     capacity: int = static(None)
-    eq_tolerance: EqTolerance = static(None)  # noqa: RUF009 (a field)
+    eq_tolerance: EqTolerance | None = static(None)  # noqa: RUF009 (a field)
 
     traits: ClassVar[Traits] = Traits(fast_compile=True, termination_every=1, min_generations=1)
 

@@ -26,7 +26,7 @@ class Stacked:
 
 
 def stack_constraints(name: str, functions: Any) -> Any:
-    """One constraint function from a list of them; a single one as it is. name: for messages."""
+    """Return one constraint function for a list of them; a single one unchanged. name: for messages."""
     if not isinstance(functions, list | tuple):
         return functions
     for function in functions:

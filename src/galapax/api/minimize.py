@@ -78,12 +78,14 @@ def minimize(
         eq_tolerance, by default 1e-8, of a black box 1e-6, of the spread of each equality over the box).
     maximize: maximise instead.
     x0: a starting point (d,), or points (k, d), at most a whole population, shared by all runs; or (runs, k, d),
-        separate for each run. The rest of the first population is random.
+        separate for each run. The rest of the first population is random. A single point is where CMA-ES and simplex
+        searches begin, with a small step.
     population: number of individuals, if not the algorithm's default. Unless the algorithm is an instance, the default
         is smaller where max_evaluations would otherwise allow fewer than 10 generations.
     generations: the maximum number. If nothing limits a run: 1000; with restarts 10 000 evaluations per variable, at
         least 20 000 and at most a million; for the default with constraints 6000 or a million evaluations.
-    max_evaluations: limit per run, never exceeded. max_seconds: limit for the whole call.
+    max_evaluations: limit per run, never exceeded, and by a black box used to the last one. max_seconds: limit for the
+        whole call.
     target: stop a run once its best feasible value is at least this good.
     patience: stop a run after this many generations without improvement. (With several objectives, target and patience
         refer to the hypervolume up to the Problem's reference_point; of four and more it is an estimate.)
@@ -116,7 +118,8 @@ def minimize(
         variable) evaluates as many points at a time as there are workers.
     on_failure: how to treat NaN, inf or an exception: "worst" (never chosen, counted in n_failed), "raise", or
         "resample" (try a random point of the box instead, up to three times, each counted in nfev). The default is
-        "worst", except that an objective that fails everywhere is rejected at once.
+        "worst", except that an objective that fails everywhere is rejected at once, and that an exception in the first
+        call of a black box is raised.
     callback: called between chunks of generations with a Progress; returning True stops the run.
     progress: show a progress line (by default on a terminal and in a notebook, for runs that take a while). A long run
         says how long it will take as soon as its first generations were timed.
@@ -172,4 +175,9 @@ def minimize(
             if problem.objectives is None and problem.reference_point is None and not options.vectorized:
                 warn_vector_objective(problem, box.shape.objectives)
             problem = problem.with_(**box.returned_constraints)
-            return run(problem, default_algorithm(problem, options, box.shape.objectives), discovered=discovered)
+            n_objectives = box.shape.objectives
+            if algorithm is None:
+                solver = default_algorithm(problem, options, n_objectives)
+            else:
+                solver = algorithms.resolve_algorithm(algorithm, problem.constrained, n_objectives)
+            return run(problem, solver, discovered=discovered)

@@ -4,61 +4,97 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
-from copy import copy
+import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from galapax import algorithms
 from galapax.algorithms.model_search import ModelSearch, is_for_models
-from galapax.core.algorithm import Algorithm, Budget, count_repairs
-from galapax.core.checks import abbreviate, as_float_array, check_bool, check_integer, pluralize
+from galapax.api.keyword_hints import suggest_arguments
+from galapax.api.told_result import (
+    add_front,
+    build_history,
+    check_algorithm,
+    finish_search,
+    insert_points,
+    record_generation,
+    start_search,
+    tell_generation,
+)
+from galapax.api.trials import (
+    Trial,
+    find_row,
+    judge_answers,
+    match_points,
+    parse_points,
+    parse_values,
+    shape_of,
+    stack_answers,
+    widths_of,
+)
+from galapax.core.algorithm import Algorithm, Budget, count_repairs, with_python_integers
+from galapax.core.checks import check_bool, check_integer, pluralize
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Record, Shape
-from galapax.core.options import Compute
-from galapax.core.problem import FALLBACK_EQ_TOLERANCE, EqTolerance, Problem, as_bounds, check_tolerance
+from galapax.core.evaluation import OUTPUT_NAMES, Population, Shape
+from galapax.core.options import Compute, Options
+from galapax.core.problem import (
+    BLACK_BOX_EQ_TOLERANCE,
+    EqTolerance,
+    Problem,
+    as_bounds,
+    check_tolerance,
+    derive_eq_tolerance,
+)
 from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, Restarts, SearchSummary, count_agreeing_searches
-from galapax.core.space import Space, as_space, is_variables
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
-from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points
+from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points, shrink_population_to_budget
+from galapax.execution.assemble import plain_options, versions
 from galapax.execution.memory import check_population
 from galapax.execution.restart_schedule import RestartState
-from galapax.execution.search import Carry, Finished, Search
-from galapax.numerics import compile_cache, random
+from galapax.execution.search import Carry, Search
+from galapax.numerics import compile_cache, devices, random
 from galapax.objective.compatibility import is_differentiable
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import EvaluationLog
+from galapax.objective.failures import Failed
 from galapax.objective.traced import trace
-from galapax.results.front import build_front, knee
+from galapax.objective.worker import Answer, Call, Failure
+from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.result import Result
 
+MAX_SHOWN_FAILURES = 5  # failed points that the result shows
 
+
+@suggest_arguments
 class Optimizer:
-    """One run of an algorithm, a generation at a time.
+    """One run of an algorithm for an objective that is evaluated elsewhere: ask for points, tell their values.
 
-    >>> opt = Optimizer([(-5, 5)] * 2, "de", seed=1)
-    >>> for _ in range(50):
-    ...     x = opt.ask()                        # (n, d)
-    ...     opt.tell(x, (x**2).sum(axis=1))      # (n,)
+    >>> opt = Optimizer({"x": (-5, 5), "y": (-5, 5)}, seed=1)
+    >>> for _ in range(300):
+    ...     trial = opt.ask()
+    ...     opt.tell(trial, trial.params["x"] ** 2 + trial.params["y"] ** 2)
     >>> bool(opt.best.fun < 1e-6)
     True
 
+    `ask()` gives one trial, `ask(k)` a list of at most k, and `ask_generation()` all points of the present generation
+    as an array (n, d), for functions of many points at once. `tell` takes any of them, one or many, in any order;
+    several workers may ask and tell as they like. It also takes points that were never asked for and whose values are
+    known: they cost nothing, and the search goes on from the best of them. `best` is the result so far, from the first
+    value on: it draws, saves and becomes a table like that of `minimize`.
+
     bounds: one (lower, upper) pair per variable, variables in a dict or a list (gx.integer and so on), or a Problem.
-        With declared variables, x holds their numbers (for text, the index of the choice), and `params(x)` returns the
-        values by name. From a Problem it takes the variables, the tolerance on equalities and, for algorithms that move
+        With declared variables, x holds their numbers (for text, the index of the choice), and params the values by
+        name. From a Problem it takes the variables, the tolerance on equalities and, for algorithms that move
         candidates onto them (EpsilonDE), the formulas of the constraints; the evaluation is still up to you.
     generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE, and restarts).
     restarts: what follows a search that has converged or makes no more progress, as in `minimize`: another one, with
         "plain", "ipop", "bipop" or "portfolio"; "auto", the default, is "portfolio" if you name no algorithm and it is
-        CMA-ES, else None: the search goes on where it is. Searches can differ in how many points `ask` returns. `best`
-        is the best of all, and its `stop` becomes TOLERANCE once five searches found it; you decide when to end.
+        CMA-ES, else None: the search goes on where it is. Searches can differ in how many points a generation has.
+        `best` is the best of all, and its `stop` becomes TOLERANCE once five searches found it; you decide when to end.
     x0: points to start from, as in `minimize`.
-    Several workers may take a few points each with `ask(k)`, and tell them in any order.
-    It makes the same random draws as `minimize` with the same seed and run number. If the problem has constraints, also
-    pass the values of ineq and eq to `tell`. With several objectives `tell` takes (n, m), and `best` has the front.
+    It makes the same random draws as `minimize` with the same seed and run number. Without an algorithm the first
+    values decide between those for one objective and for several, with constraints and without.
     """
 
     def __init__(
@@ -80,9 +116,10 @@ class Optimizer:
         if isinstance(bounds, str | Algorithm):
             raise InputError("Optimizer takes the bounds first, then the algorithm: Optimizer(bounds, algorithm).")
         problem = bounds if isinstance(bounds, Problem) else None
-        self._space: Space | None = None if problem is None else problem.space
-        if is_variables(bounds):
-            self._space = as_space(bounds)
+        self.problem = problem or Problem(_elsewhere, bounds, name="ask and tell")
+        self._space = self.problem.space
+        self._began = time.perf_counter()
+        self._is_default = algorithm is None
         mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
         solver = algorithms.resolve_algorithm(algorithm, problem is not None and problem.constrained, mixed=mixed)
         is_left_open = (algorithm, population, generations) == (None, None, None) and restarts == "auto"
@@ -92,48 +129,62 @@ class Optimizer:
             solver = ModelSearch()
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
+        solver = with_python_integers(solver)
         solver.validate()
         dtype = str(Compute(dtype=dtype).dtype or "float64")
         if check_integer(run, "run", 0) >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
         if eq_tolerance is None and problem is not None:
             eq_tolerance = problem.eq_tolerance
-        eq_tolerance = FALLBACK_EQ_TOLERANCE if eq_tolerance is None else check_tolerance(eq_tolerance)
+        eq_tolerance = check_tolerance(eq_tolerance)
         if isinstance(solver, ModelSearch) and solver.eq_tolerance is None:
             solver = dataclasses.replace(solver, eq_tolerance=eq_tolerance)
         limits = {"generations": generations, "max_evaluations": max_evaluations}
-        known = (None if limit is None else check_integer(limit, name, 1) for name, limit in limits.items())
+        numbers = (None if limit is None else check_integer(limit, name, 1) for name, limit in limits.items())
+        self._population, self._restarts_option = population, restarts
         self.algorithm = solver
         self._restarts = algorithms.parse_restarts(restarts, None if algorithm is not None else solver)
-        self._budget = Budget(*known)
-        self.bounds = (
-            as_bounds(bounds if problem is None else problem.bounds) if self._space is None else self._space.bounds
-        )
+        self._budget = Budget(*numbers)
+        self.bounds = self.problem.bounds
+        if population is None and not isinstance(algorithm, Algorithm):
+            solver = self.algorithm = shrink_population_to_budget(solver, self.bounds.dim, Shape(), self._budget)
         check_population(solver.population, self.bounds.dim)
         self.maximize = check_bool(maximize, "maximize")
-        self.generation = 0  # told so far
-        self.nfev = 0
+        self.generation = 0  # complete so far
         self.n_failed = 0
         self.seed = random.resolve_seed(seed)
-        self._eq_tolerance = eq_tolerance
+        self._log = EvaluationLog()
+        self._best_row: int | None = None
+        self._best_merit = (math.inf, math.inf)  # violation and value, to be minimised
+        self._n_trials = 0
+        self._n_known = 0  # values of points that were not asked for
+        self._n_repairs = 0  # evaluations that repairs would have taken
+        self._known: list[tuple[tuple[float, float], np.ndarray, Answer]] = []  # merit, genes and values to be taken up
+        self._history: list[dict[str, np.ndarray]] = []  # of each generation, with the best so far
+        self._eq_tolerance = eq_tolerance  # None until the first values were told
         self._dtype = dtype
         self._shape: Shape | None = None
         self._keys = random.run_keys(self.seed, int(run), 1)
         self._restart_state = RestartState(0, 0, self._keys[0])  # the searches that are over
         self._number = 0  # generations of the present one
         self._spent = 0  # evaluations of it
-        self._before: Result | None = None  # the best of those that are over
+        self._points = np.zeros((0, 0))  # of this generation, (n, d)
+        self._answers: list[Answer | None] = []  # what was told of them
+        self._out: dict[int, Trial] = {}  # those that were handed out, by place
         self._leg = self._next() if self._restarts is not None else NextSearch(solver, "first")
         with self._precision():
             self._traced = None if problem is None else self._repairing(problem.in_genes())
             self._search = self._new(Shape())
-            described = problem or Problem(_elsewhere, bounds)
             size = self._search.algorithm.population
-            points = parse_initial_points(x0, described, size, 1)
+            points = parse_initial_points(x0, self.problem, size, 1)
             self._initial = None if points is None else points.reshape(-1, points.shape[-1]).astype(dtype)
-            carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial)
-            self._asked: Carry = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
+            self._begin()
         self._wait()
+
+    def _begin(self) -> None:
+        """Ask for the first generation of the present search."""
+        carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial)
+        self._asked: Carry = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
     def _repairing(self, problem: Problem) -> Any:
         """The problem's functions, where the algorithm can move candidates onto its constraints with them."""
@@ -175,81 +226,166 @@ class Optimizer:
             counts = compile_cache.call(Search.counts, (), self._search, self._asked, np.int32(self._number + 1))
         return int(counts[0])
 
-    def ask(self, k: int | None = None) -> np.ndarray:
-        """The points (n, d) of this generation that wait for their values; the same ones until they are told.
+    def ask(self, k: int | None = None) -> Any:
+        """Return a Trial, or with k a list of at most k trials.
 
-        k: the next k of them that were not handed out yet, for workers that take a few each: fewer when there are no
-        more, and none, shape (0, d), when all are out and the generation waits for their values.
+        Without k there is always one: if all points of the generation are out, it repeats the one that has been out
+        longest, as its worker may be lost. With k there are fewer when no more points wait, and none when all are out.
         """
-        waiting = np.flatnonzero(~self._told) if k is None else np.flatnonzero(~self._told & ~self._out)
-        if k is not None:
-            waiting = waiting[: check_integer(k, "k", 1)]
-            self._out[waiting] = True
-        return self._points[waiting]
+        waiting = [place for place in range(len(self._points)) if self._answers[place] is None]
+        fresh = [place for place in waiting if place not in self._out]
+        if k is None:
+            return self._trial(fresh[0] if fresh else min(waiting, key=lambda place: self._out[place].number))
+        return [self._trial(place) for place in fresh[: check_integer(k, "k", 1)]]
 
-    def tell(self, x: Any, values: Any, *, ineq: Any = None, eq: Any = None) -> None:
-        """Give the values of points that were asked for, all of a generation or any part, in any order: (n,), or (n, m)
-        for m objectives. NaN or inf means failed. The generation is made when the last of its points is told.
+    def ask_generation(self) -> np.ndarray:
+        """Return the points (n, d) of this generation that wait for their values; the same ones until they are told."""
+        return self._points[[answer is None for answer in self._answers]]
+
+    def _trial(self, place: int) -> Trial:
+        """Hand out a point."""
+        x = self._points[place].copy()
+        trial = self._out[place] = Trial(self._n_trials, x, self.problem.params(x.astype(np.float64)))
+        self._n_trials += 1
+        return trial
+
+    def tell(self, points: Any, values: Any, *, ineq: Any = None, eq: Any = None) -> None:
+        """Give the values of points, one or many, in any order.
+
+        points: a Trial, a dict of named values or a point (d,); or a list of these, or an array (n, d). Points that
+            were not asked for are taken for known ones.
+        values: of one point a number, or one for each objective; of many (n,) or (n, m). NaN, inf, None or an exception
+            means failed. A dict {"fun": ..., "ineq": ..., "eq": ...} or gx.Values has the constraints with the value.
+        ineq, eq: constraints, as `minimize` understands them: a number or several for each point.
+        The generation is complete when the last of its points is told.
         """
-        places = self._places(x)
-        given = {"values": values, "ineq": ineq, "eq": eq}
-        raw = {name: self._rows(name, rows, len(places)) for name, rows in given.items()}
-        if raw["values"] is None:
-            raise InputError("values is missing: give one value per point.")
-        shape = Shape(*(0 if r is None else r.shape[1] for r in raw.values()))
-        if self._shape is None:
-            self._check(shape)
-            self._shape = shape
-        elif shape != self._shape:
-            raise InputError(
-                f"these points came with {sum(shape)} numbers per point {tuple(shape)}, earlier ones with "
-                f"{sum(self._shape)} {tuple(self._shape)}: of objectives, inequalities and equalities."
-            )
-        for name, rows in raw.items():
-            if rows is not None:
-                empty = np.full((len(self._told), rows.shape[1]), np.nan)
-                self._values.setdefault(name, empty)[places] = rows
-        self._told[places] = True
-        if self._told.all():
+        x, is_one = parse_points(points, self.problem, self._out.values())
+        answers = parse_values(values, ineq, eq, len(x), is_one)
+        shape = next((shape_of(answer) for answer in answers if isinstance(answer, dict)), None)
+        if shape is not None and self._shape is None:
+            self._take_shape(shape)
+        if self._eq_tolerance is None:
+            self._settle_eq_tolerance(answers)
+        merits = judge_answers(answers, self._shape or Shape(), self.maximize, self._eq_tolerance)
+        waiting = [place for place, answer in enumerate(self._answers) if answer is None]
+        places = match_points(x, self._points, waiting, self.bounds.span)
+        for row, (place, answer, merit) in enumerate(zip(places, answers, merits, strict=True)):
+            point = x[row] if place is None else self._points[place].astype(np.float64)
+            self._note(point, answer, merit, is_known=place is None)
+            if place is not None:
+                self._answers[place] = answer
+        is_untouched = not self._out and all(place is None for place in places)
+        if self._known and self.generation == 0 and is_untouched and not any(self._answers):
+            self._start_from_known()
+        while all(answer is not None for answer in self._answers):
             self._make_generation()
+
+    @property
+    def nfev(self) -> int:
+        """Values told so far, known ones left out; where candidates are repaired, with the evaluations of that."""
+        return len(self._log) - self._n_known + self._n_repairs
+
+    def _note(self, point: np.ndarray, answer: Answer, merit: tuple[float, float], is_known: bool) -> None:
+        """Add a value to the log."""
+        generation = 0 if is_known else self.generation + 1
+        row = self._log.append(point, Call(answer, process=0), generation)
+        if merit < self._best_merit or self._best_row is None:
+            self._best_row, self._best_merit = row, merit
+        if is_known:
+            self._n_known += 1
+            if math.isfinite(merit[1]):
+                self._known.append((merit, self._genes(point[None])[0], answer))
+        elif isinstance(answer, Failure):
+            self.n_failed += 1
+
+    def _take_shape(self, shape: Shape) -> None:
+        """Learn how many numbers a point gives, and choose another default algorithm if they ask for one."""
+        if self._is_default and not self.generation:
+            solver = self._default(shape)
+            if type(solver) is not type(self.algorithm):
+                self._change_algorithm(solver)
+            elif shape.eq and self._traced is None and count_repairs(self.algorithm):
+                self._change_algorithm(dataclasses.replace(self.algorithm, repaired=0))  # type: ignore[type-var]
+        check_algorithm(self.algorithm, shape, self._restarts is not None, self._traced is not None)
+        self._shape = shape
+
+    def _default(self, shape: Shape) -> Algorithm:
+        """Choose the algorithm for values of this shape."""
+        mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
+        solver = algorithms.resolve_algorithm(None, shape.constrained, shape.objectives, mixed, self._population)
+        if shape.eq and self._traced is None and count_repairs(solver):
+            solver = dataclasses.replace(solver, repaired=0)  # type: ignore[type-var]
+        if self._population is not None:
+            return dataclasses.replace(solver, population=self._population)  # type: ignore[type-var]
+        return shrink_population_to_budget(solver, self.bounds.dim, shape, self._budget)
+
+    def _change_algorithm(self, solver: Algorithm) -> None:
+        """Begin with another algorithm, whose first candidates are those that were asked for already."""
+        self.algorithm = solver
+        self._restarts = algorithms.parse_restarts(self._restarts_option, solver)
+        self._leg = self._next() if self._restarts is not None else NextSearch(solver, "first")
+        self._search = self._new(Shape())
+        size = self._search.algorithm.population
+        self._initial = self._genes(self._points)[:size].astype(self._dtype)
+        answers, out = self._answers, self._out
+        with self._precision():
+            self._begin()
+        self._wait()
+        n = min(size, len(answers), len(self._points))
+        self._answers[:n] = answers[:n]
+        self._out = {place: trial for place, trial in out.items() if place < n}
+
+    def _genes(self, x: np.ndarray) -> np.ndarray:
+        return x if self._space is None else self._space.encode(x)
+
+    def _start_from_known(self) -> None:
+        """Put known points in the place of the first candidates, the best in front, before any was handed out."""
+        self._known.sort(key=lambda entry: entry[0])
+        size = self._asked.state.candidates.shape[1]
+        self._initial = np.array([genes for _, genes, _ in self._known[:size]]).astype(self._dtype)
+        with self._precision():
+            self._begin()
+        self._wait()
+
+    def _take_known(self) -> None:
+        """Give known points, which wait to be taken up, the place of candidates that were not handed out."""
+        if not self._known:
+            return
+        self._known.sort(key=lambda entry: entry[0])
+        room = len(self._points) if self.generation == 0 else max(1, len(self._points) // 2)
+        chosen, self._known = self._known[:room], ([] if self.generation else self._known[room:])
+        genes = np.array([entry[1] for entry in chosen]).astype(self._dtype)
+        candidates = np.asarray(self._asked.state.candidates[0])
+        if self.generation == 0:
+            places = [find_row(candidates, point) for point in genes]
+        else:
+            places = list(range(len(self._points) - len(chosen), len(self._points)))
+            with self._precision():
+                rows = np.array(places)
+                self._asked = compile_cache.call(insert_points, (), self._search, self._asked, rows, genes)
+        for place, (_, _, answer) in zip(places, chosen, strict=True):
+            if place is not None and place < len(self._points):
+                self._answers[place] = answer
+        self._points = self._decoded(np.array(self._asked.state.candidates[0])[: len(self._points)])
 
     def _wait(self) -> None:
         """For the values of the points that are asked for now."""
         self._points = self._decoded(np.array(self._asked.state.candidates[0])[: self._count])
-        self._told = np.zeros(len(self._points), bool)
-        self._out = np.zeros(len(self._points), bool)
-        self._values: dict[str, np.ndarray] = {}
-
-    def _places(self, x: Any) -> np.ndarray:
-        """Where the points x (k, d) stand among those that wait."""
-        asked = self._points
-        try:
-            told = as_float_array(x)
-        except ValueError:
-            told = np.zeros(0)
-        if told.ndim == 2 and told.shape[1] == asked.shape[1] and len(told):
-            if not self._told.any() and np.array_equal(told.astype(asked.dtype), asked):
-                return np.arange(len(asked))
-            waiting: dict[bytes, list[int]] = {}  # the same point may wait twice
-            for i in np.flatnonzero(~self._told)[::-1]:
-                waiting.setdefault(asked[i].tobytes(), []).append(int(i))
-            found = [waiting.get(point.tobytes()) for point in told.astype(asked.dtype)]
-            places = [own.pop() for own in found if own]
-            if len(places) == len(told):
-                return np.array(places)
-        raise InputError(
-            f"tell takes the unchanged points of the last ask, each once; {int((~self._told).sum())} of shape "
-            f"({asked.shape[1]},) wait, and others came, {abbreviate(x)}. Call ask() and evaluate those."
-        )
+        self._answers = [None] * len(self._points)
+        self._out = {}
+        self._take_known()
 
     def _make_generation(self) -> None:
         """Tell the search all values of this generation, and ask for the next."""
-        fun = -self._values["values"] if self.maximize else self._values["values"]
-        named = {"fun": fun, "ineq": self._values.get("ineq"), "eq": self._values.get("eq")}
-        beyond = ((0, self._asked.state.candidates.shape[1] - len(self._told)), (0, 0))  # not to be evaluated
+        if self._shape is None:  # all have failed
+            self._take_shape(Shape(2 if self.algorithm.traits.multi_objective else 1))
+        beyond = ((0, self._asked.state.candidates.shape[1] - len(self._points)), (0, 0))  # not to be evaluated
+        stacked = stack_answers(self._answers, self._shape or Shape())
+        if self.maximize:
+            stacked["fun"] = -stacked["fun"]
         rows = {
-            name: None if r is None else np.pad(r, beyond, constant_values=np.nan).astype(self._dtype)
-            for name, r in named.items()
+            name: np.pad(stacked[name], beyond, constant_values=np.nan).astype(self._dtype) if name in stacked else None
+            for name in OUTPUT_NAMES
         }
         with self._precision():
             if self.generation == 0:  # the same candidates again, now with room for this many objectives
@@ -257,14 +393,22 @@ class Optimizer:
                 self._search = self._new(self._shape)
                 carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial)
                 self._asked = compile_cache.call(
-                    _start, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
+                    start_search, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
                 )
             self.generation, self._number = self.generation + 1, self._number + 1
-            self._asked, failed, made, rests = compile_cache.call(
-                _tell, (self._eq_tolerance,), self._search, self._keys, self._asked, np.int32(self._number), rows
+            self._asked, row, made, rests = compile_cache.call(
+                tell_generation,
+                (self._eq_tolerance,),
+                self._search,
+                self._keys,
+                self._asked,
+                np.int32(self._number),
+                rows,
             )
-        self.nfev += int(made)
-        self.n_failed += int(failed)
+        entry = record_generation(self._history, np.asarray(row), self._search.columns, self.nfev)
+        self._history.append(entry)
+        self._log.complete_generation(widths_of(self._shape or Shape()))
+        self._n_repairs += int(made) - len(self._points)
         self._spent += int(made)
         if self._restarts is not None:
             self._look(int(rests[0]))
@@ -291,10 +435,11 @@ class Optimizer:
             stop = stop_from_code(rests)
         else:
             return
-        box, (now, genes) = self._search.bounds, self._found()
-        violation, value = self._worth(now)
+        with self._precision():
+            finished = jax.device_get(compile_cache.call(finish_search, (), self._search, self._asked))
+        box, genes = self._search.bounds, np.asarray(finished.x[0], np.float64)
+        violation, value = self._survivor_merit(finished.x[0])
         size, x = self._asked.state.candidates.shape[1], (genes - box.lower) / box.span
-        self._before = self.best
         self._restart_state.past.append(SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop))
         self._leg = self._next()
         assert self._shape is not None
@@ -305,28 +450,13 @@ class Optimizer:
             carry = compile_cache.call(Search.begin, (), self._search, self._keys, None)
             self._asked = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
-    def _check(self, shape: Shape) -> None:
-        """Refuse values that the algorithm is not for, and say what it cannot do with them."""
-        name = type(self.algorithm).__name__
-        if shape.objectives > 1 and not self.algorithm.traits.multi_objective:
-            raise InputError(
-                f"values has {shape.objectives} columns, and {name} minimises one objective: choose an algorithm for "
-                'several objectives, such as "nsga2".'
-            )
-        if shape.objectives > 1 and self._restarts is not None:
-            raise InputError(f"restarts apply to one objective, and values has {shape.objectives} columns: remove it.")
-        if shape.objectives == 1 and self.algorithm.traits.multi_objective:
-            raise InputError(
-                f"values has one number per point, and {name} is for several objectives: give one column for each, "
-                'or choose an algorithm for one objective, such as "de".'
-            )
-        if shape.eq and count_repairs(self.algorithm) and self._traced is None:
-            warnings.warn(
-                f"{name} moves some candidates onto the equalities, which Optimizer cannot do without their formulas, "
-                "so it would search differently from minimize: give it the Problem instead of bounds, if JAX can "
-                "differentiate its constraints, or disable this step with repaired=0.",
-                stacklevel=3,
-            )
+    def _survivor_merit(self, genes: np.ndarray) -> tuple[float, float]:
+        """Return violation and value of a survivor of the present search, to be minimised."""
+        parents = self._parents()
+        row = int(np.flatnonzero((parents.x == genes).all(axis=1))[0])
+        violation = 0.0 if parents.violation is None else float(parents.violation[row])
+        value = float(parents.fitness[row])
+        return (violation, value) if math.isfinite(value) else (math.inf, math.inf)
 
     @property
     def population(self) -> Population:
@@ -344,115 +474,110 @@ class Optimizer:
 
     def params(self, x: Any) -> list[dict[str, Any]]:
         """Points x (n, d) by the names of their variables: of declared ones ints, bools and labels."""
-        rows = np.atleast_2d(np.asarray(x, np.float64))
-        if self._space is None:
-            return [{f"x{i + 1}": float(v) for i, v in enumerate(row)} for row in rows]
-        return [self._space.values(row) for row in rows]
+        return [self.problem.params(row) for row in np.atleast_2d(np.asarray(x, np.float64))]
+
+    @property
+    def evaluations(self) -> Evaluations:
+        """Every value that was told, known ones included (their generation is 0)."""
+        table = self._log.table(widths_of(self._shape or Shape()))
+        problem = self.problem.with_(eq_tolerance=self._eq_tolerance)
+        return tabulate_evaluations(problem, table, table.points)
 
     @property
     def best(self) -> Result:
-        """The best point told so far. `success` is True once searches that began anew have agreed on it.
+        """The result so far, from the first value on. `success` is True once searches that began anew have agreed on x.
 
-        With several objectives X, F and CV are the survivors' front and x, fun its knee, as in the result of
-        `minimize`; without G and H, as the values of constraints are not kept.
+        With several objectives X, F, G, H and CV are the front of the survivors and of the values told since, and x,
+        fun its knee, as in the result of `minimize`.
         """
-        if self.generation == 0:
+        if self._best_row is None:
             raise InputError("no values have been told yet, so there is no best point: call ask, evaluate, then tell.")
-        before = self._before
-        if before is None or self._number > 0:
-            now, _ = self._found()
-            if before is None or self._worth(now) < self._worth(before):
-                before = now
-        result = copy(before)
-        past = self._restart_state.past
+        evaluations, past = self.evaluations, self._restart_state.past
+        violation, value = self._best_merit
+        sound, row = math.isfinite(value), self._best_row
+        told = pluralize(self.generation, "generation") if self.generation else pluralize(self.nfev, "value")
+        message = f"Told {told}."
         if past:
-            told = pluralize(self.generation, "generation")
-            result.message = f"Told {told} of {pluralize(len(past) + 1, 'search', 'searches')}."
-        result.update(nit=self.generation, nfev=self.nfev, n_failed=self.n_failed)
-        result.stop = Stop.TOLERANCE if count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES else Stop.BUDGET
-        result.success = result.stop is Stop.TOLERANCE and result.feasible
-        return result
-
-    def _worth(self, result: Result) -> tuple[float, float]:
-        """Less is better."""
-        value = -result.fun if self.maximize else result.fun
-        return result.violation, math.inf if math.isnan(value) else value
-
-    def _found(self) -> tuple[Result, np.ndarray]:
-        """The best point of the present search, and its genes."""
-        sign = -1.0 if self.maximize else 1.0
-        with self._precision():
-            left = jax.device_get(compile_cache.call(_finish, (), self._search, self._asked))
-        parents, x = self.population, self._decoded(np.asarray(left.x[0], np.float64))
-        row = int(np.flatnonzero((self._parents().x == left.x[0]).all(axis=1))[0])
-        sound = bool(np.isfinite(parents.fitness[row]))
-        violation = math.inf if not sound else 0.0 if parents.violation is None else float(parents.violation[row])
+            message = f"Told {told} of {pluralize(len(past) + 1, 'search', 'searches')}."
+        stop = Stop.TOLERANCE if count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES else Stop.BUDGET
+        feasible = sound and violation <= 0
+        population = self._told_population(evaluations) if not self.generation else self.population
         result = Result(
-            x=x,
-            fun=float(parents.fitness[row]) if sound else math.nan,
-            success=False,
-            message=f"Told {pluralize(self.generation, 'generation')}." if sound else "No point has a finite value.",
-            stop=Stop.BUDGET,
+            problem=self.problem.with_(eq_tolerance=self._eq_tolerance),
+            x=evaluations.x[row],
+            fun=float(np.atleast_1d(evaluations.fun[row])[0]) if sound else math.nan,
+            success=stop is Stop.TOLERANCE and feasible,
+            message=message if sound else "No point has a finite value.",
+            stop=stop,
             nit=self.generation,
             nfev=self.nfev,
             n_failed=self.n_failed,
             seed=self.seed,
-            feasible=sound and violation <= 0,
-            violation=violation,
-            settings={"maximize": self.maximize},
+            feasible=feasible,
+            violation=violation if sound else math.inf,
+            ineq=None if evaluations.ineq is None else evaluations.ineq[row],
+            eq=None if evaluations.eq is None else evaluations.eq[row],
+            population=np.asarray(population.x, np.float64),
+            population_fitness=np.asarray(population.fitness, np.float64),
+            snapshots={},
+            history=build_history(self._history, self.maximize),
+            runs=None,
+            evaluations=evaluations,
+            failures=tuple(Failed(x.copy(), f.error, f.traceback) for x, f in self._log.failures(MAX_SHOWN_FAILURES)),
+            timings={"compile": 0.0, "run": time.perf_counter() - self._began, "device": 0.0, "host": 0.0},
+            settings=self._settings(),
         )
-        if left.found is not None:
-            individuals = jax.tree.map(lambda a: a[0][left.belongs[0]], left.found)
-            individuals = individuals._replace(x=self._decoded(individuals.x))
-            front = build_front(individuals, sign, None)
-            result.update(front.as_dict())
-            result.fun = np.full(parents.objectives.shape[1], np.nan)
-            if len(front):
-                at = knee(front.F, sign)
-                result.x, result.fun = front.X[at], front.F[at]
-            elif result.violation < math.inf:
-                result.message += " No feasible point has been told."
-        return result, np.asarray(left.x[0], np.float64)
+        if self._shape is not None and self._shape.objectives > 1:
+            result["population_fitness"] = np.asarray(population.objectives, np.float64)
+            add_front(result, self._front_rows(evaluations), -1.0 if self.maximize else 1.0, self._eq_tolerance)
+        return result
+
+    def _settle_eq_tolerance(self, answers: list[Answer]) -> None:
+        """Derive the tolerance of equalities from the first values that are told, unless one was given."""
+        equalities = [answer["eq"] for answer in answers if isinstance(answer, dict) and "eq" in answer]
+        if equalities:
+            self._eq_tolerance = derive_eq_tolerance(np.stack(equalities), BLACK_BOX_EQ_TOLERANCE)
+
+    def _told_population(self, evaluations: Evaluations) -> Population:
+        """Return all points told so far as a population."""
+        fun = evaluations.fun.reshape(len(evaluations), -1)
+        return Population(evaluations.x, fun, evaluations.violation)  # type: ignore[arg-type]
+
+    def _front_rows(self, evaluations: Evaluations) -> list[int]:
+        """Return the rows of the survivors and of the values told since the last generation."""
+        rows = set(np.flatnonzero(np.isin(evaluations.generation, (0, self.generation + 1))).tolist())
+        survivors = np.asarray(self.population.x, np.float64) if self.generation else ()
+        return sorted(rows | {row for x in survivors if (row := self._log.find(x.tobytes())) is not None})
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what was asked for, as plain values."""
+        arguments = {"seed": self.seed, "maximize": self.maximize, "population": self._population, "blackbox": True}
+        arguments |= {"max_evaluations": self._budget.evaluations, "generations": self._budget.generations}
+        options = plain_options(Options.parse({**arguments, "compute": Compute(dtype=self._dtype)}))
+        return options | {
+            "problem": self.problem.name,
+            "algorithm": algorithms.algorithm_name(self.algorithm),
+            "hyperparameters": algorithms.plain_settings(self._search.algorithm),
+            "restarts": None if self._restarts is None else self._restarts.name,
+            "x0": None,
+            "runs": 1,
+            "first_run": 0,
+            "device": devices.device_name(),
+            "versions": versions(),
+        }
+
+    def __repr__(self) -> str:
+        name = algorithms.algorithm_name(self.algorithm)
+        n_waiting, told = sum(answer is None for answer in self._answers), pluralize(self.nfev, "value")
+        state = f"{told} told, {pluralize(self.generation, 'generation')}, {n_waiting} points wait"
+        if self._best_row is not None and math.isfinite(self._best_merit[1]):
+            value = -self._best_merit[1] if self.maximize else self._best_merit[1]
+            state += f", best {value:.6g}" if self._shape is None or self._shape.objectives == 1 else ""
+        return f"Optimizer({pluralize(self.bounds.dim, 'variable')}, {name!r}: {state})"
 
     def _precision(self) -> Any:
         return jax.enable_x64(self._dtype == "float64")
 
-    def _rows(self, name: str, values: Any, n: int) -> Any:
-        if values is None:
-            return None
-        try:
-            rows = as_float_array(values)
-        except ValueError:
-            raise InputError(f"{name} must be numbers, one row per point; got {type(values).__name__}.") from None
-        if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
-            raise InputError(f"{name} must have one row for each of the {n} points; got shape {rows.shape}.")
-        return rows.reshape(n, -1)
-
 
 def _elsewhere(x: Any) -> Any:
     raise NotImplementedError("what is evaluated is told.")
-
-
-def _evaluation(eq_tolerance: float, rows: Any) -> Evaluation:
-    one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
-    return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
-
-
-def _start(eq_tolerance: float, search: Search, carry: Carry, candidates: Array, rows: Any) -> Carry:
-    """The first state, with candidates as they were asked for, and what the algorithm takes from their values."""
-    asked = carry._replace(state=carry.state._replace(candidates=candidates))
-    return search.start(asked, _evaluation(eq_tolerance, rows))
-
-
-def _tell(
-    eq_tolerance: float, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
-) -> tuple[Carry, Array, Array, Array]:
-    """What is asked next; how many failed, evaluations counted, and what the search says of itself."""
-    own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
-    carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, rows))
-    record = Record.unpack(row, search.columns, axis=0)
-    return search.ask(carry, number + 1), record.failed[0], record.evaluations[0], search.termination_codes(carry.state)
-
-
-def _finish(search: Search, asked: Carry) -> Finished:
-    return search.finish(asked, jnp.zeros(1, jnp.int32), 1)

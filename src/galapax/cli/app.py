@@ -16,7 +16,7 @@ from galapax.core.problem import MinMaxProblem
 from galapax.numerics import disk_cache, processes
 
 app = typer.Typer(
-    help="Evolutionary optimisation that lives on the accelerator.",
+    help="Evolutionary optimisation, compiled with JAX for GPUs and CPUs.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @app.callback()
 def main(version: options.Version = False) -> None:
-    """Evolutionary optimisation that lives on the accelerator."""
+    """Evolutionary optimisation, compiled with JAX for GPUs and CPUs."""
 
 
 @app.command(epilog=options.EXIT_CODES)

@@ -169,7 +169,7 @@ def parse_runs(arguments: Arguments) -> int | range | None:
 
 
 def parse_workers_timeout(text: str | None) -> float | str | None:
-    """Parse --workers-timeout; `minimize` refuses what is no number."""
+    """Parse --workers-timeout; `minimize` refuses anything but a number."""
     if text == "none":
         return math.inf
     try:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, 
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from galapax.core.errors import UnknownArgument
@@ -243,6 +244,13 @@ class HasCostHint(Protocol):
 
     def cost_hint(self, dim: int) -> int:
         """Estimate the numbers that a generation of one run handles at once; it decides how many runs share a batch."""
+
+
+def with_python_integers(algorithm: A) -> A:
+    """Copy an algorithm with sizes as Python's integers: NumPy's small ones overflow in products."""
+    names: list[str] = [f.name for f in dataclasses.fields(algorithm)]  # type: ignore[arg-type]
+    sizes = {name: int(v) for name in names if isinstance(v := getattr(algorithm, name), np.integer)}
+    return dataclasses.replace(algorithm, **sizes) if sizes else algorithm  # type: ignore[type-var]
 
 
 def count_evaluations(algorithm: Algorithm[Any], state: Any, number: Any) -> Any:

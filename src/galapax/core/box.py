@@ -95,8 +95,8 @@ def as_bounds(bounds: Any, argument: str = "bounds", allow_fixed: bool = False) 
             low, high = pairs.tolist()
             if not low < high:
                 raise InputError(
-                    f"{argument} must be {example}; got two numbers, {low:g} and {high:g}, which are no such pair "
-                    "(for a starting point write x0, and also give the bounds)."
+                    f"{argument} must be {example}; got the numbers {low:g} and {high:g}, which do not form a "
+                    "valid pair (for a starting point write x0, and also give the bounds)."
                 )
             raise InputError(
                 f"{argument} is a single pair ({low:g}, {high:g}), so the number of variables is unknown: give "

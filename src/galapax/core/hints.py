@@ -46,7 +46,7 @@ KEYWORDS = {
     "processes n_threads",
     "leave it out: JAX chooses the device, a GPU if it has one; JAX_PLATFORMS=cpu keeps it from that": "device gpu",
     "write runs": "repeats repetitions n_runs num_runs n_restarts",
-    "write seed, a whole number, or None to have one drawn": "rng random_state random_seed generator",
+    "write seed, an integer, or None for a random seed": "rng random_state random_seed generator",
     "write maximize=True, or leave it out": "direction",
     "write maximize=True for all objectives; change the sign of single ones in fun": "directions weights",
     "write maximize=True": "maximise maximization",

@@ -279,7 +279,7 @@ class Compute(Checked):
     dtype: Precision | DTypeLike | None = option(None, "float32 or float64.", _check_dtype, shell=str, panel="Compute")
     threads: int | None = option(None, "Threads that compute the runs on a CPU, by default one per core.",
                                  _check_count(1), shell=int, panel="Compute")  # fmt: skip
-    devices: Literal["all"] | None = option(None, "all: let all devices evaluate one population together.",
+    devices: Literal["all"] | None = option(None, "all: distribute each population over all devices.",
                                  _check_devices, shell=str, panel="Compute")  # fmt: skip
 
 

@@ -45,7 +45,7 @@ class LabelIndex(int):
         if isinstance(other, str | tuple | bool):
             indices = ", ".join(f"{i} for {label!r}" for i, label in enumerate(self.labels[:3]))
             raise InputError(
-                f"a function compares {self.name} with {other!r}, but one that JAX traces gets the place of a choice "
+                f"a function compares {self.name} with {other!r}, but in a compiled function a choice is its index "
                 f"({indices}): compare with that number, index an array with it, or give blackbox=True."
             )
         return int(self) == other
@@ -259,7 +259,7 @@ class Space:
                 raise InputError(f"a point needs a value for each of {', '.join(names)}; {name!r} is missing.")
         for name in point:
             if name not in names:
-                raise InputError(f"a point has {name!r}, which is none of the variables {', '.join(names)}.")
+                raise InputError(f"unknown variable {name!r} in a point; expected {', '.join(names)}.")
         return [
             v.number(point[name]) if name in point else v.lower for name, v in zip(names, self.variables, strict=True)
         ]
@@ -449,6 +449,8 @@ def variables_from_integrality(bounds: Any, integrality: Any) -> list[Variable]:
     out = []
     for low, high, is_whole in zip(box.lower.tolist(), box.upper.tolist(), mask.tolist(), strict=True):
         if is_whole and math.ceil(low) >= math.floor(high):
-            raise InputError(f"integrality asks for whole numbers between {low:g} and {high:g}, and there are not two.")
+            raise InputError(
+                f"integrality marks [{low:g}, {high:g}] as integer, but it contains fewer than two integers."
+            )
         out.append(integer(math.ceil(low), math.floor(high)) if is_whole else real(low, high))
     return out

@@ -64,7 +64,7 @@ class Stop(StrEnum):
                 return f"Stopped: evaluation limit ({evaluations}) reached after {duration}.{missed}"
             return f"Stopped: generation limit ({generation}) reached.{missed}"
         if self is Stop.STALL and generation < int(rules.stall):
-            return f"Stopped: no further progress possible after generation {generation}."
+            return f"Stopped after generation {generation}: the search cannot continue."
         return _SENTENCES[self].format(generation=generation, stall=rules.stall, seconds=seconds or 0.0)
 
 
@@ -82,9 +82,9 @@ _BY = {
     Stop.WORKERS: "lost workers",
 }
 _SENTENCES = {
-    Stop.TARGET: "Stopped: target reached in generation {generation}.",
-    Stop.TOLERANCE: "Stopped: search converged in generation {generation}.",
-    Stop.ELSEWHERE: "Stopped: search converged in generation {generation}, but to a worse point than the best one.",
+    Stop.TARGET: "Target reached in generation {generation}.",
+    Stop.TOLERANCE: "Converged in generation {generation}.",
+    Stop.ELSEWHERE: "Converged in generation {generation}, but to a worse point than the best one.",
     Stop.STALL: "Stopped: no improvement for {stall} generations (generation {generation}).",
     Stop.INTERRUPT: "Stopped by Ctrl-C after generation {generation}; this is the best result so far.",
     Stop.TIME: "Stopped: time limit ({seconds:g} s) reached after generation {generation}.",

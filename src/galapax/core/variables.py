@@ -99,7 +99,7 @@ class Variable:
                 raise InputError(f"{value!r} is none of the choices {', '.join(map(repr, self.labels))}.")
             return float(self._numbers[index_by_label[_label_key(value)]])
         if not _is_number(value) and not isinstance(value, bool | np.bool_):
-            raise InputError(f"{abbreviate(value)} is no number, and {self.name or 'the variable'} needs one.")
+            raise InputError(f"{self.name or 'the variable'} must be a number; got {abbreviate(value)}.")
         return float(value)
 
     def show(self, number: float) -> str:

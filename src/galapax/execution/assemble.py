@@ -17,16 +17,17 @@ from galapax.core.algorithm import name_methods
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Evaluation, Population, Record
-from galapax.core.options import LEAVES, read
+from galapax.core.options import LEAVES, Options, read
 from galapax.core.problem import Problem, ProblemDescription
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task
 from galapax.numerics import devices
 from galapax.objective.blackbox import BlackBox
-from galapax.objective.failures import Failed, summarise
+from galapax.objective.failures import summarise
 from galapax.objective.probe import PROBE_ROWS, evaluate_points
 from galapax.objective.traced import Traced, trace
+from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.front import Front, build_front, knee, merge_fronts
 from galapax.results.result import History, Result, Runs, attach_replay
 from galapax.version import __version__
@@ -214,8 +215,8 @@ def result_of(
     attach_replay(result, replay, total.opponents)
     result["failures"] = ()
     if evaluator.box is not None:
-        _add_blackbox_info(result, evaluator.box, len(evaluator.task.solvers) == 1)
-        result["failures"] = tuple(Failed(task.decoded(x), error) for x, error in result.failures)
+        _add_blackbox_info(task, result, evaluator.box, len(evaluator.task.solvers) == 1)
+        result["failures"] = tuple(failed._replace(x=task.decoded(failed.x)) for failed in result.failures)
     return result
 
 
@@ -248,15 +249,24 @@ def _round_discrete(task: Task, total: Outcome) -> Outcome:
     return replace(total, x=space.round_codes(total.x), fronts=fronts)
 
 
-def _add_blackbox_info(result: Result, box: BlackBox, is_only_result: bool) -> None:
+def _add_blackbox_info(task: Task, result: Result, box: BlackBox, is_only_result: bool) -> None:
     """Add failures, lost workers and cache hits of a black box. is_only_result: all of them belong to this result."""
     if box.first_error and result.n_failed:
         result.message += f" First failure: {box.first_error.rstrip('.')}."
         result["failures"] = tuple(box.failures) if is_only_result else ()
+    if is_only_result:
+        result["evaluations"] = _evaluations(task, box)
     if box.halted:
         result.message += f" The workers were lost: {box.halted}."
     if box.workers.memoize and is_only_result:
-        result["n_cached"] = box.n_cached
+        result["n_cached"] = box.log.n_cached
+
+
+def _evaluations(task: Task, box: BlackBox) -> Evaluations:
+    """Return every call of a black box, with x in place of genes."""
+    table = box.log.table(box.widths)
+    problem = _with_eq_tolerance(task.declared, box)
+    return tabulate_evaluations(problem, table, task.decoded(table.points))
 
 
 @dataclass
@@ -365,13 +375,13 @@ def _message(
     evaluations = int(track.evaluations[best] - track.skipped[best])
     why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, evaluations)
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
-        why = f"Stopped: target reached by the polish after generation {int(track.generations[best])}."
+        why = f"Target reached by the polish after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
         return why
     if stop is Stop.TOLERANCE and total.searches:
         agreed, n_searches = total.searches[best]
         why = (
-            f"Stopped: {agreed} of {n_searches} searches converged to the best value (generation "
+            f"Converged: {agreed} of {n_searches} searches found the same best value (generation "
             f"{int(track.generations[best])})."
         )
     if total.by_method:
@@ -413,7 +423,7 @@ def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Popul
     values = np.asarray(population.fitness)[1:]  # in the first place is the best ever
     value, generation = task.sign * float(np.median(values[np.isfinite(values)])), int(total.track.generations[best])
     return (
-        f"Stopped: search converged to {value:.8g} at another point in generation {generation}. x is the best "
+        f"Converged to {value:.8g} at another point in generation {generation}. x is the best "
         f"point evaluated{_best_sampled_in(task, total, best)}, and not known to be a minimum: refine or search again "
         "from it (x0=result.x), or use restarts."
     )
@@ -436,14 +446,13 @@ def _constant_objective_note(history: History | None, runs: Runs) -> str:
     values = np.concatenate([history.best[is_finite], history.worst[is_finite], runs.fun[np.isfinite(runs.fun)]])
     if not len(values) or (values != values[0]).any():
         return ""
-    return f" All values found are {values[0]:g}: check that the objective depends on x."
+    return f" Every evaluation returned {values[0]:g}: check that the objective depends on x."
 
 
 def settings_of(task: Task) -> dict[str, Any]:
     """Return everything needed to repeat a call, as plain values: every option by name, and what was chosen."""
     limit, solver = int(task.rules.generations), task.solvers[0]
-    settings = {name: _to_json_value(read(task.options, name)) for name in LEAVES}
-    return settings | {
+    return plain_options(task.options) | {
         "problem": task.problem.name,
         "algorithm": algorithms.algorithm_name(solver),
         "hyperparameters": algorithms.plain_settings(solver),
@@ -456,6 +465,11 @@ def settings_of(task: Task) -> dict[str, Any]:
         "device": devices.device_name(),
         "versions": versions(),
     }
+
+
+def plain_options(options: Options) -> dict[str, Any]:
+    """Return every option by name, as plain values."""
+    return {name: _to_json_value(read(options, name)) for name in LEAVES}
 
 
 def _to_json_value(value: Any) -> Any:

@@ -255,17 +255,14 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
         dtype=task.dtype,
         maximize=task.options.maximize,
         vectorized=task.options.vectorized,
-        raise_failures=task.options.on_failure == "raise",
+        on_failure=task.options.on_failure,
         workers=task.options.workers,
         remote=None if previous is None else previous.remote,
+        log=None if previous is None else previous.log,
     )
     if previous is not None:
-        box.cache, box.reusable_answers, box.interrupted = (
-            dict(previous.cache),
-            dict(previous.cache),
-            previous.interrupted,
-        )
-        box.probed = set(previous.cache)
+        box.interrupted = previous.interrupted
+        box.log.reopen()
     try:
         yield box
     except ObjectiveShapeMismatch:  # its workers serve the next attempt

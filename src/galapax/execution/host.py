@@ -57,7 +57,7 @@ class HostEngine:
         first, lost = self._repair(batches, first, np.int32(1))
         self._waiting = self._measure(batches, first, np.int32(1), lost)
         self.check(self.box.shape)
-        if self.box.shape.eq:
+        if self.box.shape.eq and not self.box.missed.any():  # an interrupted generation is evaluated again
             self.box.settle_eq_tolerance(
                 np.concatenate([raw["eq"].reshape(-1, self.box.shape.eq) for raw in self._waiting])
             )
@@ -114,6 +114,8 @@ class HostEngine:
             batch.carry, row, summary = self.clock.call(_tell, tolerance, *arguments)
             batch.last_rows = [row]
             summaries.append([summary])
+        if not self.box.missed.any():
+            self.box.complete_generation()
         return summaries
 
     def finish(self, batches: list[Slice]) -> list[Finished]:
@@ -154,13 +156,19 @@ class HostEngine:
         chosen = [np.zeros(batch_points.shape[:2], bool) for batch_points in points]
         for batch, carry, rows in zip(batches, asked, chosen, strict=True):
             rows[_running_rows(batch, carry)] = True
+            if batch.search.splits_last:
+                affords = np.asarray(self.clock.call(Search.affords_repairs, (), batch.search, carry), bool)
+                rows &= affords[:, None]
         out, failed_probes, tolerance = [], [], (self.box.eq_tolerance or 0.0)
-        probe_values = self._evaluate_rows(batches, points, chosen, more=True)
+        probe_values = self._evaluate_rows(batches, points, chosen)
         for batch, carry, raw, rows in zip(batches, asked, probe_values, chosen, strict=True):
             constraints = [raw[name] for name in ("ineq", "eq") if name in raw]
             values = np.concatenate(constraints, axis=2).astype(carry.state.candidates.dtype)
             search = replace(batch.search, shape=self.box.shape)
-            out.append(self.clock.call(_repair_batch, (tolerance,), search, carry, number, values))
+            repaired = self.clock.call(_repair_batch, (tolerance,), search, carry, number, values)
+            is_repaired = np.asarray(rows.any(axis=1))[:, None, None]
+            candidates = np.where(is_repaired, repaired.state.candidates, carry.state.candidates)
+            out.append(_with_candidates(carry, candidates))
             failed = self._find_failed(raw, rows).astype(values.dtype)
             failed_probes.append(
                 self.clock.call(_count_failed_probes, (carry.state.candidates.shape[1],), search, number, failed)
@@ -216,12 +224,10 @@ class HostEngine:
         return out
 
     def _evaluate_rows(
-        self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray], more: bool = False
+        self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray]
     ) -> list[dict[str, np.ndarray]]:
-        """Raw values of the chosen candidates, {name: (S, n, width)} of each slice. more: see `BlackBox`."""
-        raw = self.box(
-            np.concatenate([batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]), more
-        )
+        """Raw values of the chosen candidates, {name: (S, n, width)} of each slice."""
+        raw = self.box(np.concatenate([batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]))
         start, out = 0, []  # in order, one run after the other
         for batch, rows in zip(batches, chosen, strict=True):
             span = slice(start, start + int(rows.sum()))
@@ -247,7 +253,7 @@ class HostEngine:
         runs, n = asked.state.candidates.shape[:2]
         rows = np.zeros((runs, n), bool)
         rows[_running_rows(batch, asked)] = True
-        if not batch.search.algorithm.traits.fixed_evaluations:
+        if not batch.search.algorithm.traits.fixed_evaluations or batch.search.splits_last:
             counts = np.asarray(self.clock.call(Search.counts, (), batch.search, asked, number))
             rows &= np.arange(n) < counts[:, None]
         return rows
@@ -347,6 +353,7 @@ class AsyncHostEngine(HostEngine):
             _end_generation, (), batch.search, batch.keys, asked, number, n_failed_total
         )
         batch.last_rows = [row]
+        box.complete_generation()
         return [[packed_summary]]
 
 

@@ -126,7 +126,7 @@ def polish(task: Task, clock: CompileTimer, total: Outcome, may_continue: Callab
     budget = polish_budget(task, track.evaluations, track.reason)
     if not (budget >= min_evaluations(task.shape)).any():
         is_exhausted = task.options.polish is True or not np.isin(track.reason, _CONVERGED).all()
-        reason = "no evaluations were left" if is_exhausted else "the runs had reached the target or converged"
+        reason = "no evaluations were left" if is_exhausted else "the runs had already converged or reached the target"
         return replace(total, polish=f"not tried, because {reason}")
     polished_runs = run_polish(task, clock, total.x, track.best, track.violation, budget, may_continue)
     return apply_polish(task, total, polished_runs)

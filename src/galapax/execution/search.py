@@ -123,6 +123,7 @@ class Search:
     resamples: number of fresh points that may replace a candidate that failed.
     all_discrete: whether all variables are codes of integers or choices.
     n_devices: devices that share the evaluation of a generation; 0 where one evaluates all of it.
+    splits_last: whether the last generation may be a part of one, so that the budget is used to the last evaluation.
     """
 
     algorithm: Algorithm
@@ -139,6 +140,7 @@ class Search:
     resamples: int = static(0)
     all_discrete: bool = static(False)
     n_devices: int = static(0)
+    splits_last: bool = static(False)
 
     @property
     def columns(self) -> Columns:
@@ -232,7 +234,6 @@ class Search:
         if self._snaps:
             state = state._replace(candidates=self._on_grid(keys, state))
         termination = None if stop_columns is None else self._termination_at_round_end(state, number, ends)
-        extra = self.repairs * (1 + self.bounds.dim)  # a repair takes the values and the partial derivatives at a point
 
         def describe(
             algorithm: Algorithm,
@@ -243,13 +244,13 @@ class Search:
             termination: Any,
             budget: Any,
         ) -> Any:
-            n_evaluations = count_evaluations(algorithm, before, number) + extra
+            n_evaluations = self._count_affordable(count_evaluations(algorithm, before, number), budget)
             if evaluation.again is not None:
                 n_evaluations = n_evaluations + jnp.sum(evaluation.again)
             record = self._summarize(state.parents, select_solutions(algorithm, state), evaluation, n_evaluations)
             if stop_columns is None:
                 return None, record.pack(state.candidates.dtype)
-            following = count_evaluations(algorithm, state, number + 1) + extra
+            following = 1 if self.splits_last else count_evaluations(algorithm, state, number + 1) + self.repair_cost
             stop_columns = self._update_stop_columns(
                 stop_columns, record, termination, None if budget is None else following > budget - record.evaluations
             )
@@ -336,18 +337,43 @@ class Search:
             return jnp.asarray(count_evaluations(algorithm, state, number), jnp.int32)
 
         axes = (self.setting_axes, run_axes(asked.state))
-        return jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
+        counts = jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
+        left = self._evaluations_left(asked)
+        if not self.splits_last or left is None:
+            return counts
+        left = left - jnp.where(left > self.repair_cost, self.repair_cost, 0)
+        return jnp.clip(counts, 0, left.astype(jnp.int32))
+
+    @property
+    def repair_cost(self) -> int:
+        """Evaluations of the repairs of a generation: each takes the values and the partial derivatives at a point."""
+        return self.repairs * (1 + self.bounds.dim)
+
+    def affords_repairs(self, asked: Carry) -> Array | None:
+        """Return whether each run has evaluations left for repairs and a candidate, (R,); None if all have."""
+        left = self._evaluations_left(asked)
+        return None if not self.splits_last or left is None else left > self.repair_cost
+
+    def _evaluations_left(self, asked: Carry) -> Array | None:
+        """Return the evaluations left to each run, (R,); None without a limit."""
+        if asked.stop_state is None or self.rules.evaluations is None:
+            return None
+        return self.rules.evaluations - asked.stop_state.stop_columns[:, SPENT]
+
+    def _count_affordable(self, count: Any, left: Any) -> Any:
+        """How many evaluations a run makes in a generation of so many candidates. left: what its budget allows."""
+        if not self.splits_last or left is None:
+            return count + self.repair_cost
+        return jnp.minimum(count + jnp.where(left > self.repair_cost, self.repair_cost, 0), left)
 
     def spare(self, asked: Carry, number: Any) -> Array | None:
         """Return the evaluations left to each run after generation `number`, (R,); None without a limit."""
-        if asked.stop_state is None or self.rules.evaluations is None:
-            return None
-        cost = self.counts(asked, number) + self.repairs * (1 + self.bounds.dim)
-        return self.rules.evaluations - asked.stop_state.stop_columns[:, SPENT] - cost
+        remaining = self._evaluations_left(asked)
+        return None if remaining is None else remaining - self._count_affordable(self.counts(asked, number), remaining)
 
     def masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
         """Set the values of inactive candidates to +inf."""
-        if self.algorithm.traits.fixed_evaluations:
+        if self.algorithm.traits.fixed_evaluations and not self.splits_last:
             return evaluation
         rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
         is_evaluated = rows < self.counts(asked, number)[:, None]

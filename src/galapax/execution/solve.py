@@ -309,6 +309,7 @@ def _build_notifier(
             and task.options.blackbox
             and not np.isfinite(track.best).any()
             and failed >= MAX_INITIAL_FAILURES
+            and not (box is not None and box.returns_penalties)
         ):
             return Stop.FAILURES
         try:

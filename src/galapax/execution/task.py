@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from galapax import algorithms, problems
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
 from galapax.algorithms.model_search import ModelSearch, is_for_models
-from galapax.core.algorithm import Algorithm, Budget, Shared
+from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Columns, Shape
@@ -29,6 +28,7 @@ from galapax.core.problem import (
 )
 from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
+from galapax.core.user_code import warn
 from galapax.execution.arguments import (
     check_islands,
     count_devices,
@@ -164,7 +164,13 @@ class Task:
             resamples=RESAMPLES if options.on_failure == "resample" else 0,
             all_discrete=self.problem.space is not None and bool(self.problem.space.discrete.all()),
             n_devices=self.n_devices if self.n_devices > 1 else 0,
+            splits_last=self.rules.evaluations is not None and _may_split(options),
         )
+
+
+def _may_split(options: Options) -> bool:
+    """Whether a generation may be evaluated in part."""
+    return options.blackbox and options.islands is None and not options.workers.asynchronous
 
 
 def problem_of(
@@ -245,11 +251,10 @@ def _has_few_evaluations(problem: Problem, options: Options) -> bool:
 def warn_vector_objective(problem: Problem, objectives: int) -> None:
     """Warn where fun returns as many objectives as there are variables: a sum may be missing."""
     if objectives == problem.dim >= 3:
-        warnings.warn(
+        warn(
             f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
-            "taken as objectives. Was a sum forgotten? If so return one number, such as jnp.sum(...); if not, name "
-            "them by Problem(..., objectives=[...]).",
-            stacklevel=4,
+            "taken as objectives. Did you forget jnp.sum? If they are objectives, name them with "
+            "Problem(..., objectives=[...])."
         )
 
 
@@ -294,6 +299,7 @@ def prepare_task(
     What cannot be done is refused here, before anything is compiled. options: resolved. The others: see `build_task`.
     """
     check_not_tracing()
+    solvers = tuple(with_python_integers(solver) for solver in solvers)
     for solver in solvers:
         solver.validate()
     if options.workers.asynchronous:
@@ -375,7 +381,9 @@ def build_task(
         restarts is not None or not bound[0].traits.fixed_evaluations
     ):  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if budget_evaluations is None else budget_evaluations)
-    if budget_evaluations is not None and rules.evaluations is not None:
+    if budget_evaluations is not None and _may_split(options) and not (population_given and restarts is None):
+        rules = rules._replace(evaluations=budget_evaluations)
+    elif budget_evaluations is not None and rules.evaluations is not None:
         fewer = "; a smaller population needs fewer" if population_given else ""
         least = f"the first generation needs {evaluations} evaluations{fewer}"
         check_integer(budget_evaluations, "max_evaluations", evaluations, least)
@@ -389,7 +397,10 @@ def build_task(
             reserve = reserve_for_polish(budget_evaluations, problem, solvers[0], dtype)
         n_evaluations = max(evaluations, budget_evaluations - reserve)
         limit = min(limit, n_evaluations // evaluations)
-        if options.on_failure == "resample":  # a generation takes as many more as fail in it
+        if _may_split(options):
+            limit = generation_limit(solvers[0], options)
+            rules = rules._replace(evaluations=n_evaluations)
+        elif options.on_failure == "resample":  # a generation takes as many more as fail in it
             rules = rules._replace(evaluations=n_evaluations)
     elif is_unlimited:
         limit = min(limit, max(MIN_DEFAULT_GENERATIONS, MAX_DEFAULT_EVALUATIONS // evaluations))
@@ -416,7 +427,7 @@ def build_task(
         n_devices=count_devices(options),
         is_single_run=options.runs == 1 and len(solvers) == 1,
         objectives_unknown=objectives_unknown,
-        n_probes=population if probes else 0,
+        n_probes=min(population, budget_evaluations or population) if probes else 0,
         engine=options.compute.engine,
     )
 
@@ -462,11 +473,10 @@ def _settle_eq_tolerance(task: Task, traced: TracedFunctions) -> tuple[Task, Tra
     largest = np.max(np.abs(equalities), axis=0)
     if (largest <= tolerance).any():
         j = int(np.argmax(largest <= tolerance))
-        warnings.warn(
+        warn(
             f"equality constraint {j + 1} is within its eq_tolerance at all {len(equalities)} points tried in the box "
             f"(|h| is at most {largest[j]:.2g}), so it constrains nothing: leave eq_tolerance out, or give one that is "
-            "small in the unit of h.",
-            stacklevel=5,
+            "small in the unit of h."
         )
     return task, traced
 

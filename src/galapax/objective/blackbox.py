@@ -12,23 +12,26 @@ from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import OUTPUT_NAMES, Shape, returned_by_fun
 from galapax.core.options import Workers
 from galapax.core.problem import BLACK_BOX_EQ_TOLERANCE, Problem, derive_eq_tolerance
+from galapax.core.user_code import as_user_error
 from galapax.objective import worker
 from galapax.objective.compatibility import check_arity, check_names
-from galapax.objective.failures import Failed, summarise
+from galapax.objective.evaluation_log import EvaluationLog
+from galapax.objective.failures import Failed, WorkerTraceback
 from galapax.objective.remote import RemoteEvaluator
-from galapax.objective.worker import Answer, Failure, Functions
+from galapax.objective.worker import Answer, Call, Failure, Functions
 
-MAX_REMEMBERED_POINTS = (
-    20_000  # points whose constraints are remembered, so that they need not be called again for the result
-)
 MAX_SHOWN_FAILURES = 5  # failed points that are kept for the result
+MAX_LOOKED_AT_FAILURES = 100  # failures among which penalties are looked for
+FIRST_CALL_ADVICE = (
+    ' An exception in the first call ends the run; with on_failure="worst" every exception is a failed evaluation.'
+)
 
 
 class ObjectiveShapeMismatch(InputError):
     """Raised when calling a black box shows other objectives or constraints than the task was prepared for.
 
-    box: remembers what came of its points. points: (runs, k, d), the first candidates of each run, of which the first
-    run's were called; None if the attempt that follows begins with the same ones anyway.
+    box: whose log has what came of its points. points: (runs, k, d), the first candidates of each run, of which the
+    first run's were called; None if the attempt that follows begins with the same ones anyway.
     """
 
     def __init__(self, box: BlackBox, points: np.ndarray | None = None) -> None:
@@ -44,8 +47,11 @@ class BlackBox:
     process, or by the workers of an executor.
 
     An exception, a value that is no finite number, an odd return, a worker that dies or takes too long: each is a
-    failure of that solution, and the first few are kept for the result. Ctrl-C, or the end of the time there is, ends
-    the evaluation there: the points not reached are left out, and what was evaluated still counts.
+    failure of that solution. But an exception in the very first call is raised, unless the caller chose what a failure
+    is worth: it is more often a mistake than a property of the point. Ctrl-C, or the end of the time there is, ends the
+    evaluation there: the points not reached are left out, and what was evaluated still counts.
+
+    on_failure: see `minimize`. log: of an earlier attempt at the same generation.
     """
 
     def __init__(
@@ -55,14 +61,15 @@ class BlackBox:
         dtype: str,
         maximize: bool,
         vectorized: bool,
-        raise_failures: bool,
+        on_failure: str | None = None,
         workers: Workers = Workers(),
         remote: RemoteEvaluator | None = None,
+        log: EvaluationLog | None = None,
     ) -> None:
         self.problem = problem
         self.dtype = dtype  # in which the engine will compare what comes back
         self.maximize = maximize
-        self.raise_failures = raise_failures
+        self.on_failure = on_failure
         self.workers = workers
         named = {name: getattr(problem, name) for name in OUTPUT_NAMES}
         self.functions = Functions(
@@ -74,24 +81,15 @@ class BlackBox:
         if workers.pool is not None and remote is None:
             self.remote = RemoteEvaluator(self.functions, workers)
         self.eq_tolerance = problem.eq_tolerance  # None until the first generation was evaluated
+        self.log = EvaluationLog() if log is None else log
         self.late: Callable[[], bool] = lambda: False  # whether the time there was is over
         self.widths: dict[str, int] = {}  # numbers per solution by name, learnt from the first that come back
-        self.failures: list[Failed] = []
         self.missed = np.zeros(0, bool)  # points of the last call that were not reached
-        self.n_cached = 0  # points whose values were known
         self.calling = False  # inside the user's code, where Ctrl-C is raised at once
         self.interrupted = False  # whether it was, or the user's code raised it by itself
-        self.cache: dict[bytes, Answer] = {}  # answers of the first points, or with `memoize` of all
-        self.reusable_answers: dict[bytes, Answer] = {}  # of an earlier attempt at the first points, each for one call
         self.n_probed = 0  # candidates of the first run that were called to learn `widths`
-        self.probed: set[bytes] = set()  # points called before the first generation, which has them among its own
-        self._is_first_generation = True  # the first points are still being asked for, and remembered
-        self._resumed_answers: dict[bytes, Answer] = {}  # of the generation in which a run ended that goes on now
-        self._earlier_answers: dict[bytes, Answer] = {}  # of this generation, from calls before the last
-        self._under_way: tuple[np.ndarray, list[int], list[Answer | None]] | None = None  # points, rows and answers
+        self._under_way: tuple[np.ndarray, list[int], list[int | None]] | None = None  # points, places and their rows
         self._tries: list[int] = []  # failed attempts of each row of the stream
-        self._best: tuple[float, float] = (np.inf, np.inf)  # violation and value of the best so far
-        self._best_values: dict[bytes, dict[str, np.ndarray]] = {}  # raw values of points that may become the result
 
     @property
     def shape(self) -> Shape:
@@ -112,7 +110,18 @@ class BlackBox:
 
     @property
     def first_error(self) -> str:
-        return self.failures[0].error if self.failures else ""
+        failures = self.log.failures(1)
+        return failures[0][1].error if failures else ""
+
+    @property
+    def failures(self) -> list[Failed]:
+        """The first few failures, for the result."""
+        return [Failed(x.copy(), f.error, f.traceback) for x, f in self.log.failures(MAX_SHOWN_FAILURES)]
+
+    @property
+    def returns_penalties(self) -> bool:
+        """Whether its functions were seen to return infinite values, as a penalty."""
+        return any(failure.is_penalty for _, failure in self.log.failures(MAX_LOOKED_AT_FAILURES))
 
     @property
     def halted(self) -> str:
@@ -120,41 +129,29 @@ class BlackBox:
         return self.remote.halted if self.remote is not None else ""
 
     def memory(self) -> dict[str, Any]:
-        """Return the state for a checkpoint: caches, failures, and the answers of the generation in progress."""
-        last: dict[bytes, Answer] = self._resumed_answers | self._earlier_answers
-        if self._under_way is not None:
-            points, rows, finished = self._under_way
-            finished = finished if self.remote is None else self.remote.answers
-            last |= {
-                points[i].tobytes(): answer for i, answer in zip(rows, finished, strict=False) if answer is not None
-            }
-        return {
-            "eq_tolerance": self.eq_tolerance,
-            "widths": dict(self.widths),
-            "failures": list(self.failures),
-            "n_cached": self.n_cached,
-            "best": self._best,
-            "opening": self._is_first_generation,
-            "first": serialize_answers(self.cache),
-            "n_probed": self.n_probed,
-            "probed": serialize_answers({point: self.cache[point] for point in self.probed if point in self.cache}),
-            "known": serialize_answers(dict(self._best_values)),
-            "last": serialize_answers(last),
-        }
+        """Return the state for a checkpoint: the log, with the calls of the present generation that have ended."""
+        under_way: list[tuple[np.ndarray, Call]] = []
+        if self._under_way is not None and self.remote is not None:
+            points, places, rows = self._under_way
+            calls = zip(places, self.remote.calls, strict=False)
+            under_way = [(points[i], call) for i, call in calls if call is not None and rows[i] is None]
+        state = {"eq_tolerance": self.eq_tolerance, "widths": dict(self.widths), "n_probed": self.n_probed}
+        return state | {"log": self.log.to_plain(under_way)}
 
     def recall(self, saved: dict[str, Any] | None) -> None:
         """Restore what `memory` of an earlier process returned."""
         if saved is None:
             return
         self.eq_tolerance = saved["eq_tolerance"]
-        self.widths, self.failures, self.n_cached = dict(saved["widths"]), list(saved["failures"]), saved["n_cached"]
-        self._best, self.cache = saved["best"], self.cache | deserialize_answers(saved["first"])
-        self.reusable_answers |= self.cache  # a run that ended among the first points begins with them
-        self.n_probed = saved.get("n_probed", 0)
-        self.probed = set(deserialize_answers(saved["probed"])) if "probed" in saved else set()
-        self._best_values = {p: a for p, a in deserialize_answers(saved["known"]).items() if isinstance(a, dict)}
-        self._resumed_answers = deserialize_answers(saved["last"])
-        self._is_first_generation = saved.get("opening", not self.widths)
+        self.widths, self.n_probed = dict(saved["widths"]), saved["n_probed"]
+        log = EvaluationLog.from_plain(saved["log"])
+        if len(log) >= len(self.log):  # else an earlier attempt of this process has made more of the same calls
+            self.log = log
+
+    def complete_generation(self) -> None:
+        """Close a generation, once the search was given all of its values."""
+        self.log.complete_generation(self.widths)
+        self.n_probed = 0
 
     def settle_eq_tolerance(self, equalities: np.ndarray) -> None:
         """Derive the tolerance of equalities from those of the first generation, (n, q), unless one was given."""
@@ -172,7 +169,7 @@ class BlackBox:
 
     def probe(self, candidates: np.ndarray) -> None:
         """Call some of the first candidates (k, d), to learn how many numbers they give; `widths` stays empty where
-        none has a value. The first generation takes what came of them from memory.
+        none has a value. The first generation takes what came of them from the log.
         """
         self.n_probed += len(candidates)
         candidates = self._canonical(candidates)
@@ -180,40 +177,27 @@ class BlackBox:
         answers = self._answers(candidates)
         if not any(isinstance(answer, dict) for answer in answers):
             self.widths = {}
-        answered = {x.tobytes(): answer for x, answer in zip(candidates, answers, strict=True) if answer is not None}
-        self.reusable_answers |= answered
-        self.probed |= set(answered)
+        self.log.reopen()
 
-    def __call__(self, candidates: np.ndarray, more: bool = False) -> dict[str, np.ndarray]:
-        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made.
-
-        more: others of the same generation follow.
-        """
+    def __call__(self, candidates: np.ndarray) -> dict[str, np.ndarray]:
+        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made."""
         candidates = self._canonical(candidates)
         self.missed = np.zeros(len(candidates), bool)
         if not len(candidates):
             return {name: np.zeros((0, self.widths.get(name, 1))) for name in self.widths or self.functions.calls}
         answers = self._answers(candidates)
         self.missed = np.array([answer is None for answer in answers])
-        if more:
-            pairs = zip(candidates, answers, strict=True)
-            self._earlier_answers = {x.tobytes(): answer for x, answer in pairs if answer is not None}
-        elif not self.missed.any():
-            self._resumed_answers, self._earlier_answers, self.reusable_answers = {}, {}, {}
-            self._under_way, self._is_first_generation = None, False
-            self.n_probed, self.probed = 0, set()
-        return self._raw(candidates, answers, may_win=not more)
+        return self._raw(candidates, answers)
 
-    def _raw(self, candidates: np.ndarray, answers: list[Answer | None], may_win: bool = True) -> dict[str, np.ndarray]:
-        """Answers as arrays {name: (N, width)}; failures are noted. may_win: one of the points may be the answer."""
-        for x, answer in zip(candidates, answers, strict=True):
-            if isinstance(answer, Failure):
-                self._note_failure(x, answer)
+    def _raw(self, candidates: np.ndarray, answers: list[Answer | None]) -> dict[str, np.ndarray]:
+        """Answers as arrays {name: (N, width)}."""
+        if self.on_failure == "raise":
+            for x, answer in zip(candidates, answers, strict=True):
+                if isinstance(answer, Failure):
+                    raise self._evaluation_error(x, answer)
         raw = {name: self._stack_values(name, answers) for name in self.widths}
         if self.maximize:
             raw["fun"] = -raw["fun"]
-        if self.problem.constrained and may_win:
-            self._remember_best(candidates, raw)
         return raw
 
     def start_stream(self, points: np.ndarray) -> None:
@@ -244,16 +228,15 @@ class BlackBox:
                 self.calling = False
                 if not results:
                     break
-                for row, answer in results:
-                    answers: list[Answer | None] = [answer]
-                    self._check_sizes(answers, [0])
-                    failed = isinstance(answers[0], Failure)
-                    self._tries[row] = self._tries[row] + 1 if failed else 0
+                for row, call in results:
+                    answer = self._find_wrong_size(call.answer) or call.answer
+                    self._tries[row] = self._tries[row] + 1 if isinstance(answer, Failure) else 0
                     if 0 < self._tries[row] <= self.workers.retries:
                         self.remote.send(row)
                         continue
                     self._tries[row] = 0
-                    out[row] = {name: values[0] for name, values in self._raw(points[row][None], answers).items()}
+                    self.log.append(self._canonical(points[row]), call._replace(answer=answer))
+                    out[row] = {name: values[0] for name, values in self._raw(points[row][None], [answer]).items()}
         except KeyboardInterrupt:
             self.interrupted = True
         finally:
@@ -265,8 +248,9 @@ class BlackBox:
         again.
         """
         point = self._canonical(np.asarray(x, np.float64))
-        remembered = self._best_values.get(point.tobytes())
-        if remembered is not None:
+        row = self.log.find(point.tobytes())
+        remembered = None if row is None else self.log.answer(row)
+        if isinstance(remembered, dict):
             return remembered
         calls = self.functions.calls
         needed_functions = {
@@ -274,7 +258,8 @@ class BlackBox:
         }
         answer: Answer | None = None
         if self.remote is not None:  # once its workers are lost, nobody: what killed them may kill this process, too
-            answer = None if self.remote.halted else self.remote(point[None], lambda: False)[0]
+            call = None if self.remote.halted else self.remote(point[None], lambda: False)[0]
+            answer = None if call is None else call.answer
         else:
             answer = (
                 worker.evaluate_vectorized(needed_functions, point[None])[0]
@@ -286,92 +271,105 @@ class BlackBox:
         return {name: values.get(name, np.full(self.widths[name], np.nan)) for name in names}
 
     def _answers(self, points: np.ndarray) -> list[Answer | None]:
-        """Return the answer of each point, from memory or by calling; None for those that were not reached."""
-        remembers = self.workers.memoize or self._is_first_generation
-        keys = [x.tobytes() for x in points] if remembers or self.reusable_answers else []
-        answers: list[Answer | None] = [None] * len(points)
-        if keys:
-            answers = [
-                self.cache.get(key) if self.workers.memoize else self.reusable_answers.pop(key, None) for key in keys
-            ]
-        # also those that an earlier process has called
-        fresh = len({key for key in keys if key not in self.cache or key in self.probed})
-        if self._resumed_answers:
-            answers = [
-                self._resumed_answers.get(x.tobytes(), answered) for x, answered in zip(points, answers, strict=True)
-            ]
-        rows = [i for i, answer in enumerate(answers) if answer is None]
-        if self.workers.memoize:  # a point that is there twice is called once
-            rows = sorted({keys[i]: i for i in reversed(rows)}.values())
-        self._fill(answers, points, rows)
+        """Return the answer of each point, from the log or by calling; None for those that were not reached."""
+        keys = [x.tobytes() for x in points]
+        is_first_call = not len(self.log)
+        rows = [self.log.claim(key) for key in keys]
+        places = [i for i, row in enumerate(rows) if row is None]
+        if self.workers.memoize:
+            for i in places:
+                rows[i] = self.log.find(keys[i])
+            n_unknown = [i for i in places if rows[i] is None]
+            to_call = sorted({keys[i]: i for i in reversed(n_unknown)}.values())  # a point that is there twice once
+            self.log.count_cached(len(places) - len(to_call))
+        else:
+            to_call = places
+        self._call(points, to_call, rows)
+        if is_first_call:
+            self._raise_first_error(points, rows)
         if not self.widths:
-            self._learn_widths([answer for answer in answers if answer is not None])
-            self._check_sizes(answers, range(len(points)))
+            self._learn_widths([self.log.answer(row) for row in rows if row is not None])
+            self._check_sizes([row for row in rows if row is not None])
         for _ in range(self.workers.retries):
-            failed = [i for i in rows if isinstance(answers[i], Failure)]
+            failed = [i for i in to_call if (row := rows[i]) is not None and self._is_failure(row)]
             if not failed or self.late() or self.halted:
                 break
-            previous_failures = [answers[i] for i in failed]
-            self._fill(answers, points, failed)
-            for i, failure in zip(failed, previous_failures, strict=True):  # not reached again: it failed as it did
-                answers[i] = failure if answers[i] is None else answers[i]
-        if remembers:
-            answered = {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
-            is_complete = all(
-                answers[i] is not None for i in rows
-            )  # else it is asked for once more when the run goes on
-            if is_complete or not self.workers.memoize:
-                self.cache |= answered
-            if is_complete:
-                self.n_cached += len(points) - fresh if self.workers.memoize else 0
-            if self.workers.memoize:
-                answers = [answered.get(key) for key in keys]
-        return answers
+            self._call(points, failed, rows)
+        if self.workers.memoize:
+            rows = [self.log.find(key) if row is None else row for key, row in zip(keys, rows, strict=True)]
+        return [None if row is None else self.log.answer(row) for row in rows]
 
-    def _fill(self, answers: list[Answer | None], points: np.ndarray, rows: list[int]) -> None:
-        """Call the functions with these points, as far as time and Ctrl-C allow."""
-        for i in rows:
-            answers[i] = None
-        collected: list[Answer | None] = []
-        if self.interrupted:
+    def _is_failure(self, row: int) -> bool:
+        return isinstance(self.log.answer(row), Failure)
+
+    def _call(self, points: np.ndarray, places: list[int], rows: list[int | None]) -> None:
+        """Call the functions with the points at these places, as far as time and Ctrl-C allow, and note their rows in
+        the log; a point that has one is called again.
+        """
+        if self.interrupted or not places:
             return
-        if rows:
-            self._under_way = (points, rows, collected)
+        calls: list[Call | None] = []
+        self._under_way = (points, places, rows)
         try:
             self.calling = True
-            if not rows:
-                pass
-            elif self.remote is not None:
-                collected.extend(self.remote(points[rows], self.late))
+            if self.remote is not None:
+                calls = self.remote(points[places], self.late)
             elif self.functions.vectorized:
-                collected.extend(worker.evaluate_vectorized(self.functions.calls, points[rows]))
+                calls = list(worker.call_functions(self.functions, points[places]))
             else:
-                self._call_each(points, rows, collected)
+                self._call_each(points, places, rows)
             self.calling = False
         except KeyboardInterrupt:
             self.interrupted = True
-            collected[:] = self.remote.answers if self.remote is not None else collected
+            calls = self.remote.calls if self.remote is not None else calls
         finally:
             self.calling = False
-        for i, answer in zip(rows, collected, strict=False):
-            answers[i] = answer
+        self._under_way = None
+        for i, call in zip(places, calls, strict=False):
+            if call is not None:
+                self._note_call(points[i], i, call, rows)
         if self.widths:
-            self._check_sizes(answers, rows)
+            self._check_sizes([row for i in places if (row := rows[i]) is not None])
 
-    def _call_each(self, points: np.ndarray, rows: list[int], collected: list[Answer | None]) -> None:
-        calls, late = self.functions.calls, self.late
-        ends = self.raise_failures and not self.workers.retries
-        for i in rows:
-            answer = worker.evaluate_point(calls, points[i])
-            collected.append(answer)
-            if late() or (ends and isinstance(answer, Failure)):
+    def _call_each(self, points: np.ndarray, places: list[int], rows: list[int | None]) -> None:
+        ends_at_failure = not self.workers.retries and self.on_failure == "raise"
+        raises_first = not self.workers.retries and self.on_failure is None and not len(self.log)
+        for i in places:
+            ends = ends_at_failure or (raises_first and i == places[0])
+            call = worker.call_point(self.functions.calls, points[i])
+            self._note_call(points[i], i, call, rows)
+            if self.late() or (ends and isinstance(call.answer, Failure)):
                 return
+
+    def _note_call(self, point: np.ndarray, place: int, call: Call, rows: list[int | None]) -> None:
+        row = rows[place]
+        if row is None:
+            rows[place] = self.log.append(point, call)
+        else:
+            self.log.amend(row, call)
+
+    def _raise_first_error(self, points: np.ndarray, rows: list[int | None]) -> None:
+        """Raise the exception of the very first call, unless a retry may still succeed or failures are expected."""
+        answer = None if not len(rows) or rows[0] is None else self.log.answer(rows[0])
+        if self.on_failure is None and not self.workers.retries and isinstance(answer, Failure) and answer.traceback:
+            raise self._evaluation_error(points[0], answer, FIRST_CALL_ADVICE)
+
+    def _evaluation_error(self, x: np.ndarray, failure: Failure, advice: str = "") -> EvaluationError:
+        """Build the error of a failed call, caused by the exception that the user's function raised."""
+        shown = x.tolist() if self.problem.space is None else self.problem.params(self.problem.space.decode(x))
+        location = f" {failure.location}" if failure.location else ""
+        error = EvaluationError(f"{failure.error}{location}, at x = {shown}.{advice}")
+        if failure.cause is not None:
+            error.__cause__ = as_user_error(failure.cause)
+        elif failure.traceback:
+            error.__cause__ = WorkerTraceback(failure.traceback)
+        return error
 
     def _learn_widths(self, answers: list[Answer]) -> None:
         """Set `widths` to the names and sizes that most of the first points returned."""
         good = [answer for answer in answers if isinstance(answer, dict)]
         bad = [answer for answer in answers if isinstance(answer, Failure)]
-        if not good and bad and all(failure.odd for failure in bad) and not self.raise_failures:
+        if not good and bad and all(failure.odd for failure in bad) and self.on_failure != "raise":
             raise InputError(bad[0].error)
         names = {name: 1 for name in OUTPUT_NAMES if getattr(self.problem, name) is not None}
         for failure in reversed(bad):
@@ -382,78 +380,25 @@ class BlackBox:
         self.widths = {name: names[name] for name in OUTPUT_NAMES if name in names}
         check_names(self.problem, self.shape)
 
-    def _check_sizes(self, answers: list[Answer | None], rows: Any) -> None:
-        """Mark points that returned more or fewer numbers than the others as failed."""
+    def _check_sizes(self, rows: list[int]) -> None:
+        """Mark open calls that returned more or fewer numbers than the others as failed."""
+        for row in rows:
+            failure = self._find_wrong_size(self.log.answer(row))
+            if failure is not None:
+                self.log.reject(row, failure)
+
+    def _find_wrong_size(self, answer: Answer) -> Failure | None:
+        """Return the failure of an answer with more or fewer numbers than the others, if it is one."""
         widths = self.widths
-        for i in rows:
-            answer = answers[i]
-            if not isinstance(answer, dict) or {n: values.size for n, values in answer.items()} == widths:
-                continue
-            name = next(n for n in OUTPUT_NAMES if widths.get(n, 0) != (answer[n].size if n in answer else 0))
-            count = answer[name].size if name in answer else 0
-            error = f"{name} returned {count} numbers for one solution and {widths.get(name, 0)} for others"
-            answers[i] = Failure(error, odd=True)
+        if isinstance(answer, Failure) or {n: values.size for n, values in answer.items()} == widths:
+            return None
+        name = next(n for n in OUTPUT_NAMES if widths.get(n, 0) != (answer[n].size if n in answer else 0))
+        count = answer[name].size if name in answer else 0
+        return Failure(
+            f"{name} returned {count} numbers for one solution and {widths.get(name, 0)} for others", odd=True
+        )
 
     def _stack_values(self, name: str, answers: list[Answer | None]) -> np.ndarray:
         """Stack the values of all points by this name, (N, width); NaN for failures."""
         nothing = np.full(self.widths[name], np.nan)
         return np.array([answer[name] if isinstance(answer, dict) else nothing for answer in answers])
-
-    def _note_failure(self, x: np.ndarray, failure: Failure) -> None:
-        if self.raise_failures:
-            where = x.tolist() if self.problem.space is None else self.problem.params(self.problem.space.decode(x))
-            raise EvaluationError(f"{failure.error}, at x = {where}") from failure.cause
-        if len(self.failures) < MAX_SHOWN_FAILURES:
-            self.failures.append(Failed(x.copy(), failure.error))
-
-    def _remember_best(self, candidates: np.ndarray, raw: dict[str, np.ndarray]) -> None:
-        rounded = {name: values.astype(self.dtype) for name, values in raw.items()}
-        evaluation = summarise(rounded["fun"], rounded.get("ineq"), rounded.get("eq"), (self.eq_tolerance or 0.0), np)
-        violation: Any = evaluation.violation
-        is_multi_objective = raw["fun"].shape[1] > 1
-        for i in np.flatnonzero(~evaluation.failed):
-            # of several objectives any feasible point may be on the front in the end: the latest are kept
-            merit = (float(violation[i]), 0.0 if is_multi_objective else float(evaluation.fitness[i]))
-            if merit < self._best:
-                self._best = merit
-                self._best_values.clear()
-            if merit == self._best:
-                if len(self._best_values) >= MAX_REMEMBERED_POINTS:  # on a plateau every point is as good
-                    del self._best_values[next(iter(self._best_values))]
-                self._best_values[candidates[i].tobytes()] = {name: values[i] for name, values in raw.items()}
-
-
-def serialize_answers(answers: dict[bytes, Answer]) -> dict[str, Any]:
-    """Convert answers by point to a few arrays, one for all answers with the same names and sizes."""
-    groups: dict[tuple[tuple[str, int], ...], list[bytes]] = {}
-    failures: list[tuple[bytes, Failure]] = []
-    for point, answer in answers.items():
-        if isinstance(answer, Failure):
-            failures.append((point, answer._replace(cause=None)))
-        else:
-            groups.setdefault(tuple((name, values.size) for name, values in answer.items()), []).append(point)
-    return {
-        "values": [
-            (_stack_points(points), {name: np.array([_values(answers[p], name) for p in points]) for name, _ in names})
-            for names, points in groups.items()
-        ],
-        "failures": [(np.frombuffer(point), failure) for point, failure in failures],
-    }
-
-
-def deserialize_answers(data: dict[str, Any]) -> dict[bytes, Answer]:
-    """Convert the output of `serialize_answers` back to answers by point."""
-    answers: dict[bytes, Answer] = {}
-    for points, columns in data["values"]:
-        for i, point in enumerate(points):
-            answers[point.tobytes()] = {name: values[i] for name, values in columns.items()}
-    return answers | {point.tobytes(): failure for point, failure in data["failures"]}
-
-
-def _stack_points(points: list[bytes]) -> np.ndarray:
-    return np.array([np.frombuffer(point) for point in points])
-
-
-def _values(answer: Answer, name: str) -> np.ndarray:
-    assert isinstance(answer, dict)
-    return answer[name]

@@ -16,10 +16,18 @@ RESAMPLES = 3  # fresh points that may take the place of one that failed
 
 
 class Failed(NamedTuple):
-    """A point that could not be evaluated, and why."""
+    """A point that could not be evaluated, and why. traceback: the user's lines, where a function raised."""
 
     x: np.ndarray  # (d,)
     error: str
+    traceback: str = ""
+
+
+class WorkerTraceback(Exception):
+    """The traceback of an exception in a worker process, as text: the cause of an EvaluationError."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
 
 
 def check_policy(on_failure: Any) -> None:

@@ -12,13 +12,13 @@ import sys
 import time
 import types
 import uuid
-import warnings
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from galapax.core.user_code import warn
 
 LIBRARIES = ("jax", "numpy", "math", "galapax")
 # names that suggest hidden state or randomness; such functions are always retraced
@@ -103,7 +103,6 @@ CLOCKS = {
 DATES = {"now": datetime.datetime, "utcnow": datetime.datetime, "today": datetime.date}
 MAX_FUNCTIONS = 100  # that are looked into
 MAX_ATTRIBUTES = 50  # of an object
-PACKAGE = str(Path(__file__).parents[1])
 INSTALLED = ("site-packages", "dist-packages")  # folders of code that is not the user's
 
 _warned: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -292,11 +291,10 @@ class Draws:
         if not sources:
             return
         _remember(self._function)
-        warnings.warn(
+        warn(
             f"{name} uses {' and '.join(sources)}: JAX traces it once, so that the value of that moment stays the same "
             "in all evaluations. Pass blackbox=True to have the function called for each point, or compute such "
-            "values outside of it.",
-            stacklevel=_level_of_user(),
+            "values outside of it."
         )
 
 
@@ -312,11 +310,3 @@ def _remember(function: Any) -> None:
         _warned.add(function)
     except TypeError:
         return
-
-
-def _level_of_user() -> int:
-    """The stacklevel, for who calls this, of the first frame outside of galapax."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        level, frame = level + 1, frame.f_back
-    return level

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent import futures  # which loads its pools when they are asked for
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.options import Workers
+from galapax.core.user_code import warn
 from galapax.objective import worker
 
 MIN_LOCAL_TASK_SECONDS, MIN_REMOTE_TASK_SECONDS = (
@@ -187,10 +187,9 @@ def _as_executor(executor: Any) -> Any:
         )
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
-        warnings.warn(
+        warn(
             "the executor forks its processes, which can hang because JAX uses threads: create it with "
-            'mp_context=multiprocessing.get_context("spawn"), or give workers=N.',
-            stacklevel=2,
+            'mp_context=multiprocessing.get_context("spawn"), or give workers=N.'
         )
     return executor
 

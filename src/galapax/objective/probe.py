@@ -17,6 +17,7 @@ from galapax.numerics import compile_cache
 from galapax.objective.traced import Formulas, Traced
 
 PROBE_ROWS = 8  # points at which an objective is tried before the run is compiled
+MAX_PROBES = 512  # points at which one is tried that has no value at the first ones: most of the box may be a penalty
 
 
 def evaluate_rows(formulas: Formulas, consts: Any, x: Array) -> Evaluation:
@@ -46,9 +47,9 @@ def _dead_reference() -> None:
 
 
 @lru_cache(maxsize=16)
-def _probe_shares(dim: int) -> np.ndarray:
+def _probe_shares(dim: int, count: int = PROBE_ROWS) -> np.ndarray:
     """The points tried, in shares of the box."""
-    share = np.random.default_rng(0).random((PROBE_ROWS, dim))
+    share = np.random.default_rng(0).random((count, dim))
     share[0] = 0.5
     return share
 
@@ -80,10 +81,15 @@ def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
         if is_small:
             _passed[key] = [weakref.ref(a) for a in arrays if not isinstance(a, np.ndarray)]
         return
+    points = np.asarray(bounds.lower) + _probe_shares(bounds.dim, MAX_PROBES) * np.asarray(bounds.span)
+    for start in range(PROBE_ROWS, MAX_PROBES, PROBE_ROWS):
+        more = evaluate_points(traced, points[start : start + PROBE_ROWS], dtype)
+        if not more.failed.all():
+            return
     raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
     broken = next((name for name, values in raw.items() if not np.isfinite(values).all(axis=1).any()), "fun")
     raise InputError(
-        f"{broken} returned NaN or inf at all {len(out.failed)} points tried in the box, for example at x = "
+        f"{broken} returned NaN or inf at all {MAX_PROBES} points tried in the box, for example at x = "
         f"{np.array2string(points[0], precision=4, threshold=6)}: check the formula there. If only a small part of the "
         'box is defined, pass on_failure="worst" to search for it.'
     )

@@ -10,7 +10,6 @@ import pickle
 import queue
 import time
 import uuid
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent import futures
@@ -22,9 +21,10 @@ import numpy as np
 from galapax.core.checks import pluralize
 from galapax.core.errors import InputError
 from galapax.core.options import Workers
+from galapax.core.user_code import warn
 from galapax.objective import worker
 from galapax.objective.pool import Pool
-from galapax.objective.worker import Answer, Failure, Functions, TaskResult
+from galapax.objective.worker import Call, Failure, Functions, TaskResult
 
 AUTO_WORKERS_TIMEOUT = 300.0  # seconds without a living worker, where the executor can tell
 CHECK_SECONDS = 0.5  # between two looks at which workers are alive
@@ -81,7 +81,7 @@ class Liveness:
                 self._has_warned = True
                 patience = "until there is one" if limit is None else f"up to {limit:g} s (workers_timeout)"
                 because = f": {cause}" if cause else ""
-                warnings.warn(f"no worker is alive{because}. The run waits for one, {patience}.", stacklevel=2)
+                warn(f"no worker is alive{because}. The run waits for one, {patience}.")
         return ""
 
     def _limit(self) -> float | None:
@@ -136,7 +136,7 @@ class RemoteEvaluator:
         self._seen_breaking: Counter[int] = Counter()
         self._points = np.zeros((0, 0))
         self._reached = 0  # so many of them were sent
-        self._answers: list[Answer | None] = []
+        self._calls: list[Call | None] = []
         self._spent = 0.0  # seconds in the functions, of the last call
         self._unpaid: int | None = 0  # calls in which handing over took longer than that, or None if it pays
         self.liveness = Liveness(workers.workers_timeout)
@@ -157,10 +157,10 @@ class RemoteEvaluator:
         worker.forget_functions(self._key)
         self.pool.close()
 
-    def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[Answer | None]:
-        """Evaluate points and return their answers; None for those that were not reached once it was late."""
+    def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[Call | None]:
+        """Evaluate points and return what came of them; None for those that were not reached once it was late."""
         self._cancel_pending()
-        self._points, self._answers, self._reached = points, [None] * len(points), 0
+        self._points, self._calls, self._reached = points, [None] * len(points), 0
         self._retry_alone = []
         self.liveness.reset()
         steady, start, self._spent = self._started, time.perf_counter(), 0.0
@@ -171,9 +171,13 @@ class RemoteEvaluator:
         finally:  # Ctrl-C, too
             self._cancel_pending()
         self._started = True
-        if steady and self._unpaid is not None and all(isinstance(answer, dict) for answer in self._answers):
+        if (
+            steady
+            and self._unpaid is not None
+            and all(call is not None and isinstance(call.answer, dict) for call in self._calls)
+        ):
             self._warn_if_slower(time.perf_counter() - start)
-        return self._answers
+        return self._calls
 
     def _warn_if_slower(self, elapsed: float) -> None:
         """Say so where handing points over takes longer than evaluating them. Once is not enough: the machine may have
@@ -184,33 +188,31 @@ class RemoteEvaluator:
         self._unpaid = None if overhead <= self._spent or self._unpaid is None else self._unpaid + 1
         if self._unpaid == SLOW_CALLS_BEFORE_WARNING:
             self._unpaid = None
-            warnings.warn(
+            warn(
                 f"{workers} workers took {1e3 * elapsed:.2g} ms for a generation of {len(self._points)} points, and "
-                f"evaluating them took {1e3 * self._spent:.2g} ms of it: the run is faster without workers, by "
-                "blackbox=True alone.",
-                stacklevel=2,
+                f"evaluating them took {1e3 * self._spent:.2g} ms of it: the run is faster without workers: "
+                "use blackbox=True alone."
             )
 
     def check_count(self, rows: int) -> None:
         """Say so where there are more workers than points of a generation."""
         if self.pool.workers > rows:
-            warnings.warn(
+            warn(
                 f"{self.pool.workers} workers evaluate {rows} points at a time, so some have nothing to do: give a "
-                "larger population, more runs, or fewer workers.",
-                stacklevel=2,
+                "larger population, more runs, or fewer workers."
             )
 
     @property
-    def answers(self) -> list[Answer | None]:
-        """Those of the last call so far."""
-        return self._answers
+    def calls(self) -> list[Call | None]:
+        """What has come so far of the points that are being evaluated."""
+        return self._calls
 
     def start_stream(self, points: np.ndarray) -> None:
         """Start evaluating points one by one as workers become free.
 
         `poll` returns results; `send` evaluates a row again, whose point may have changed.
         """
-        self._points, self._answers, self._reached = points, [None] * len(points), len(points)
+        self._points, self._calls, self._reached = points, [None] * len(points), len(points)
         self._waiting, self._retry_alone = deque(Chunk([row]) for row in range(len(points))), []
 
     @property
@@ -222,7 +224,7 @@ class RemoteEvaluator:
     def send(self, row: int) -> None:
         self._waiting.append(Chunk([row]))
 
-    def poll(self, late: Callable[[], bool], max_rows: int) -> list[tuple[int, Answer]]:
+    def poll(self, late: Callable[[], bool], max_rows: int) -> list[tuple[int, Call]]:
         """Wait for rows of the stream that were evaluated, one to `max_rows`; none once it is late or halted."""
         self.liveness.reset()
         while not self.halted:
@@ -241,9 +243,9 @@ class RemoteEvaluator:
                     self._process_result(future, self._flying.pop(future), ONE_PER_TASK)
             self._expire()
             self._check_workers()
-            results = [(row, answer) for row, answer in enumerate(self._answers) if answer is not None][:max_rows]
+            results = [(row, call) for row, call in enumerate(self._calls) if call is not None][:max_rows]
             for row, _ in results:
-                self._answers[row] = None
+                self._calls[row] = None
                 self._seen_breaking[row] = 0
             if results or late():
                 return results
@@ -258,7 +260,7 @@ class RemoteEvaluator:
             if self._seen_breaking[row] < MAX_CRASHES_PER_ROW:
                 self._waiting.append(chunk)
             else:
-                self._answers[row] = Failure("the worker process was lost")
+                self._calls[row] = Call(Failure("the worker process was lost"))
 
     def chunk_size(self, n_remaining: int) -> int:
         """How many of the rows that are left the next task takes: fewer and fewer, so that the workers end together,
@@ -351,7 +353,7 @@ class RemoteEvaluator:
             if never_started:
                 self._waiting.extendleft(Chunk(other.rows) for other in reversed(lost))
             elif level == ONE_AT_A_TIME:
-                self._answers[chunk.rows[0]] = _crash_failure(error)
+                self._calls[chunk.rows[0]] = Call(_crash_failure(error))
             else:
                 self._retry_alone += [Chunk([row]) for other in lost for row in other.rows]
             return
@@ -381,15 +383,16 @@ class RemoteEvaluator:
             self._waiting.appendleft(chunk._replace(payload=self._payload))
             return
         self._answered = True
-        self._spent += task_result.seconds
-        self._row_seconds = task_result.seconds / len(chunk.rows)
-        for row, answer in zip(chunk.rows, task_result.answers, strict=True):
-            self._answers[row] = answer
+        seconds = sum(call.seconds for call in task_result.calls)
+        self._spent += seconds
+        self._row_seconds = seconds / len(chunk.rows)
+        for row, call in zip(chunk.rows, task_result.calls, strict=True):
+            self._calls[row] = call
 
     def _give_up(self, chunk: Chunk, failure: Failure) -> None:
         """Mark the row of a lost task as failed; the rows of a larger one are retried one per task."""
         if len(chunk.rows) == 1:
-            self._answers[chunk.rows[0]] = failure
+            self._calls[chunk.rows[0]] = Call(failure)
         else:
             self._retry_alone += [Chunk([row]) for row in chunk.rows]
 

@@ -6,7 +6,6 @@ import hashlib
 import math
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from jax import Array
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Shape, Values
 from galapax.core.problem import Bounds, EqTolerance, Function, Problem
+from galapax.core.user_code import as_user_error, user_location, warn
 from galapax.numerics import trigonometry
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, Literal
@@ -91,23 +91,21 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
         jax.errors.NonConcreteBooleanIndexError,
     ) as error:
         raise InputError(
-            f"{name} cannot be traced by JAX ({_first_line(error)}). Write it with jax.numpy and jnp.where in place of "
-            "numpy, math and if; or pass blackbox=True to run it as plain Python."
-        ) from error
+            f"{name} cannot be traced by JAX ({_first_line(error).rstrip('.')}{_location_of(error)}). Write it with "
+            "jax.numpy and jnp.where in place of numpy, math and if; or pass blackbox=True to run it as plain Python."
+        ) from as_user_error(error)
     except TypeError as error:
         if "not a valid JAX type" in str(error):
             raise InputError(f"{name} must return numbers{_returned_type(error)}.") from None
-        raise _build_call_error(name, x_shape, error) from error
+        raise _build_call_error(name, function, x_shape, error) from as_user_error(error)
     except InputError:
         raise
     except Exception as error:
-        raise _build_call_error(name, x_shape, error) from error
+        raise _build_call_error(name, function, x_shape, error) from as_user_error(error)
     if np.dtype(dtype) == np.float64 and any(getattr(const, "dtype", None) == np.float32 for const in traced.consts):
-        warnings.warn(
+        warn(
             f"{name} uses float32 arrays made outside it in a float64 run: values computed from them have "
-            "only 7 digits. "
-            "Create them with NumPy, which has float64, or inside the function.",
-            stacklevel=2,
+            "only 7 digits. Create them with NumPy, which has float64, or inside the function."
         )
     if isinstance(out, dict | Values):
         raise InputError(
@@ -154,10 +152,19 @@ def _count_outputs(name: str, shapes: list[tuple[int, ...]], vectorized: int) ->
     return count
 
 
-def _build_call_error(name: str, x_shape: tuple[int, ...], error: Exception) -> InputError:
+def _build_call_error(name: str, function: Function, x_shape: tuple[int, ...], error: Exception) -> InputError:
+    space = getattr(function, "space", None)
+    what = "a mapping of named values" if space is not None and space.is_mapping else f"x of shape {x_shape}"
     return InputError(
-        f"{name} raised {type(error).__name__} when called with x of shape {x_shape}: {_first_line(error)}"
+        f"{name} raised {type(error).__name__} when called with {what}: "
+        f"{_first_line(error).rstrip('.')}{_location_of(error)}."
     )
+
+
+def _location_of(error: Exception) -> str:
+    """Where in the user's code an exception was raised, as part of a sentence."""
+    location = user_location(error)
+    return f", {location}" if location else ""
 
 
 def _returned_type(error: TypeError) -> str:
@@ -356,8 +363,10 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
     vectorized: 0 for functions of one solution (d,), else the number n of rows they are given at once.
     """
     try:
-        functions = [f if f is None else closure_fingerprint(f) for f in (problem.fun, problem.ineq, problem.eq)]
+        functions: Any = [f if f is None else closure_fingerprint(f) for f in (problem.fun, problem.ineq, problem.eq)]
     except NotHashable:
+        functions = None
+    if functions is None:
         return _trace_functions(problem, dtype, maximize, vectorized)
     sizes = (problem.dim, str(dtype), problem.eq_tolerance, maximize, vectorized)
     cache_key = (*functions, sizes, compile_settings(), CONFIG.jax_default_matmul_precision, VECTOR_TRIGONOMETRY)

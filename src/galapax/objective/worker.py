@@ -19,6 +19,7 @@ import numpy as np
 
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.evaluation import OUTPUT_NAMES, Values
+from galapax.core.user_code import describe_traceback
 
 MAX_FUNCTIONS_IN_WORKER = 8  # each entry holds the functions of one run
 
@@ -26,15 +27,28 @@ MAX_FUNCTIONS_IN_WORKER = 8  # each entry holds the functions of one run
 class Failure(NamedTuple):
     """Why a point has no values. odd: what came is nothing that a black box may return, rather than bad luck.
     sizes: how many numbers came by which name, if they did and were not finite.
+    traceback: the user's lines, where a function raised an exception. location: the last of them, in a few words.
+    is_penalty: the function returned an infinite value, which is how many write a penalty.
     """
 
     error: str
     odd: bool = False
     sizes: tuple[tuple[str, int], ...] = ()
     cause: Exception | SystemExit | None = None  # in this process
+    traceback: str = ""
+    location: str = ""
+    is_penalty: bool = False
 
 
 Answer = dict[str, np.ndarray] | Failure  # of one point: the numbers by name ("fun", "ineq", "eq")
+
+
+class Call(NamedTuple):
+    """An evaluation of one point. seconds: in the functions. process: that made it, None if it was lost."""
+
+    answer: Answer
+    seconds: float = math.nan
+    process: int | None = None
 
 
 class Functions(NamedTuple):
@@ -47,13 +61,12 @@ class Functions(NamedTuple):
 class TaskResult(NamedTuple):
     """The result of a task.
 
-    process: that did it. seconds: that it took. missing: the worker does not know the functions. unloadable: what went
-    wrong when it tried to load them.
+    process: that did it. missing: the worker does not know the functions. unloadable: what went wrong when it tried to
+    load them.
     """
 
-    answers: list[Answer]
+    calls: list[Call]
     process: int
-    seconds: float = 0.0
     missing: bool = False
     unloadable: str = ""
 
@@ -90,16 +103,30 @@ def work(key: str, payload: bytes | None, rows: np.ndarray, serial: int) -> Task
             register_functions(key, Functions(*pickle.loads(payload)))
         except Exception as error:
             return TaskResult([], os.getpid(), unloadable=f"{type(error).__name__}: {error}")
-    functions = _functions[key]
-    start = time.perf_counter()
-    answers = (
-        evaluate_vectorized(functions.calls, rows)
-        if functions.vectorized
-        else [evaluate_point(functions.calls, x) for x in rows]
-    )
-    seconds = time.perf_counter() - start
+    calls = call_functions(_functions[key], rows)
     # an exception may hold what cannot be pickled
-    return TaskResult([a._replace(cause=None) if isinstance(a, Failure) else a for a in answers], os.getpid(), seconds)
+    return TaskResult([call._replace(answer=_without_cause(call.answer)) for call in calls], os.getpid())
+
+
+def _without_cause(answer: Answer) -> Answer:
+    return answer._replace(cause=None) if isinstance(answer, Failure) else answer
+
+
+def call_functions(functions: Functions, points: np.ndarray) -> list[Call]:
+    """Evaluate points (n, d) in this process."""
+    if not functions.vectorized:
+        return [call_point(functions.calls, x) for x in points]
+    start = time.perf_counter()
+    answers = evaluate_vectorized(functions.calls, points)
+    seconds = (time.perf_counter() - start) / max(1, len(points))
+    return [Call(answer, seconds, os.getpid()) for answer in answers]
+
+
+def call_point(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Call:
+    """Evaluate one point (d,) in this process."""
+    start = time.perf_counter()
+    answer = evaluate_point(calls, x)
+    return Call(answer, time.perf_counter() - start, os.getpid())
 
 
 def evaluate_point(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Answer:
@@ -155,7 +182,8 @@ def _exception_failure(name: str, error: Exception | SystemExit) -> Failure:
         text = str(error)
     except Exception:  # of a class that somebody wrote
         text = "an exception without a text"
-    return Failure(f"{name} raised {type(error).__name__}: {text}", cause=error)
+    trace, location = describe_traceback(error)
+    return Failure(f"{name} raised {type(error).__name__}: {text}", cause=error, traceback=trace, location=location)
 
 
 def _split_values(name: str, value: Any, calls: Mapping[str, Any]) -> Sequence[tuple[str, Any]] | Failure:
@@ -216,7 +244,8 @@ def _is_usable(name: str, rows: np.ndarray) -> np.ndarray:
 
 
 def _non_finite_failure(name: str, numbers: np.ndarray) -> Failure:
-    return Failure(f"{name} returned {_format_numbers(numbers)}", sizes=((name, numbers.size),))
+    is_penalty = bool(np.isinf(numbers).any() and not np.isnan(numbers).any())
+    return Failure(f"{name} returned {_format_numbers(numbers)}", sizes=((name, numbers.size),), is_penalty=is_penalty)
 
 
 def _format_numbers(numbers: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""Interactive choice of a point on a front by pairwise comparisons: which of these two do you like better?
+"""Interactive choice of a point on a front by pairwise comparisons: which of these two do you prefer?
 
 Bayesian inference over a large sample of weight vectors. Each weight vector is a hypothesis about the decision maker's
 preference: of two points it prefers the one whose worst weighted objective, in units of the front's range, is less
@@ -132,7 +132,7 @@ def format_question(values: np.ndarray, names: Sequence[str], rows: tuple[int, i
     cells = [["", "A", "B"], *([name, *(f"{values[r, k]:.5g}" for r in rows)] for k, name in enumerate(names))]
     widths = [max(len(row[c]) for row in cells) for c in range(3)]
     table = "\n".join(f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}" for row in cells)
-    return f"Question {number}, of {MAX_QUESTIONS} at most: which do you like better?\n{table}\na, b, = or q to stop: "
+    return f"Question {number}, of {MAX_QUESTIONS} at most: which do you prefer?\n{table}\na, b, = or q to stop: "
 
 
 def ask_in_terminal(text: str) -> str:

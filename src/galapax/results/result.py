@@ -169,6 +169,15 @@ class Runs(HTMLRepr):
         return f"Runs({len(self)} runs: {summary}; {self.nfev.sum():,} evaluations)"
 
 
+# words of earlier versions and of other libraries
+ATTRIBUTE_HINTS = {
+    "named": "params",
+    "best_params": "params",
+    "trials": "evaluations",
+    "func_vals": "evaluations.fun",
+    "x_iters": "evaluations.x",
+    "best_value": "fun",
+}
 MAX_REPR_VARIABLES = 12  # longer solutions are abbreviated
 
 
@@ -180,8 +189,10 @@ class Result(dict[str, Any], HTMLRepr):
     success: True if the answer is feasible and reached the target or, without a target, the search converged.
     stop, message: which rule ended the run, as a word and as a sentence.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
-    failures: for a black box, the first few failed points, each with `x` and `error`.
-    n_cached: with cache=True, the number of points found in the cache.
+    params: x by the names of its variables.
+    evaluations: for a black box, every call that was made, see Evaluations; nfev also counts points that memoize knew.
+    failures: for a black box, the first few failed points, each with `x`, `error` and, of an exception, `traceback`.
+    n_cached: with memoize, the number of points whose values were known.
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
     plot: figures of all this, see `view.accessor.Plot`.
     snapshots: {generation: Population} as requested; with several runs, the runs are the first axis.
@@ -229,7 +240,8 @@ class Result(dict[str, Any], HTMLRepr):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"a Result has no {name!r}; it has {', '.join(self)}.") from None
+            hint = f"write {ATTRIBUTE_HINTS[name]}" if name in ATTRIBUTE_HINTS else f"it has {', '.join(self)}"
+            raise AttributeError(f"a Result has no {name!r}; {hint}.") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -317,16 +329,17 @@ class Result(dict[str, Any], HTMLRepr):
     def to_dataframe(self, table: str | None = None) -> DataFrame:
         """A pandas DataFrame, with the names of the problem's variables and objectives as columns.
 
-        table: "front", "runs", "history" or "population": one row per point of the front, run, generation or
-        individual. By default the front of several objectives, else the runs, or of a single run its population.
+        table: "front", "runs", "history", "population" or, of a black box, "evaluations": one row per point of the
+        front, run, generation, individual or call. By default the front of several objectives, else the runs, or of a
+        single run its population.
         """
         from galapax.storage.export import to_dataframe
 
         return to_dataframe(self, table)
 
     def save(self, folder: str | Path) -> Path:
-        """Write this result to a folder: result.json, history.csv, population.csv, convergence.png, report.html, and
-        manifest.json, which lists them.
+        """Write this result to a folder: result.json, history.csv, population.csv, of a black box evaluations.csv,
+        convergence.png, report.html, and manifest.json, which lists them.
 
         A run or study saved there before is replaced, all at once and not before the new one is written. Files that
         galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
@@ -349,8 +362,8 @@ class Result(dict[str, Any], HTMLRepr):
     def __repr__(self) -> str:
         names = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
         lines = [f"{name:>10}: {self._format_entry(name)}" for name in names if name in self]
-        for x, error in self.get("failures", ())[:2]:
-            lines.append(f"{'failed':>10}: {error}, at x = {_format_value(x)}")
+        for failed in self.get("failures", ())[:2]:
+            lines.append(f"{'failed':>10}: {failed.error}, at x = {_format_value(failed.x)}")
         if "F" in self:
             contents = f"{len(self.F)} points in X and F; x and fun are its knee" if len(self.F) else "empty"
             lines.append(f"{'front':>10}: {contents}")

@@ -17,6 +17,8 @@ import numpy as np
 from galapax.core.checks import escape_csv, unique_headings
 from galapax.core.errors import InputError, MissingPackage
 from galapax.core.problem import ProblemDescription
+from galapax.core.space import Space
+from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations
 from galapax.results.result import History, Result, Runs, all_runs, constraint_names
 from galapax.results.study import Row, Study, curve_rows
 from galapax.storage import manifest
@@ -52,6 +54,8 @@ def result_tables(result: Result) -> dict[str, Table]:
     tables["population"] = population_table(result)
     if "F" in result:
         tables["front"] = front_table(result)
+    if "evaluations" in result:
+        tables["evaluations"] = evaluations_table(result.evaluations)
     return tables
 
 
@@ -130,6 +134,11 @@ def fronts_table(runs: Runs, variables: list[str], values: list[str]) -> Table:
     run_numbers = np.repeat(runs.number, [len(front) for front in fronts])
     rows = np.column_stack([run_numbers, np.concatenate([f.X for f in fronts]), np.concatenate([f.F for f in fronts])])
     return Table(["run", *variables, *values], rows, 1)
+
+
+def evaluations_table(evaluations: Evaluations) -> Table:
+    """Build the table of every call of a black box."""
+    return Table(*evaluations.table(), first_variable=N_CALL_COLUMNS, counts=(0, 1), booleans=(3,))
 
 
 def snapshots_table(result: Result) -> Table:
@@ -263,8 +272,10 @@ def decode_columns(table: Table, problem: ProblemDescription) -> dict[str, list[
 # --- pandas -----------------------------------------------------------------------------------------------------------
 
 
-def to_dataframe(source: Result | Runs | History | Study, table: str | None = None) -> DataFrame:
-    """Convert a table of a result, its runs, a history or a study to a pandas DataFrame."""
+def to_dataframe(source: Result | Runs | History | Study | Evaluations, table: str | None = None) -> DataFrame:
+    """Convert a table of a result, its runs, a history, a study or evaluations to a pandas DataFrame."""
+    if isinstance(source, Evaluations):
+        return _evaluations_dataframe(source)
     if isinstance(source, Study):
         if table not in (None, "runs", "summary"):
             raise InputError(f'table must be "runs" or "summary"; got {table!r}.')
@@ -295,20 +306,31 @@ def _result_dataframe(result: Result, name: str | None) -> DataFrame:
         if history is None:
             raise InputError("this result has no history: run it again with keep=gx.Keep(history=True).")
         table = (history_table if result.runs is None else histories_table)(history, variables, values)
+    elif name == "evaluations":
+        if "evaluations" not in result:
+            raise InputError("only a black box has a table of its evaluations: call minimize with blackbox=True.")
+        return _evaluations_dataframe(result.evaluations)
     else:
         names = ["front"] * is_multi_objective + ["runs", "history", "population"]
+        names += ["evaluations"] * ("evaluations" in result)
         raise InputError(f"table must be one of {', '.join(names)}; got {name!r}.")
-    return _build_dataframe(table, result.problem)
+    return _build_dataframe(table, result.problem.space)
 
 
-def _build_dataframe(table: Table, problem: ProblemDescription | None = None) -> DataFrame:
-    """Build a DataFrame; the discrete variables of a problem become integers, labels and booleans."""
+def _evaluations_dataframe(evaluations: Evaluations) -> DataFrame:
+    frame = _build_dataframe(evaluations_table(evaluations), evaluations.space)
+    frame["error"] = evaluations.error
+    return frame
+
+
+def _build_dataframe(table: Table, space: Space | None = None) -> DataFrame:
+    """Build a DataFrame; discrete variables become integers, labels and booleans."""
     columns = unique_headings(table.names)
     dtypes: dict[str, type] = {columns[i]: np.int64 for i in table.counts}
     dtypes |= {columns[i]: bool for i in table.booleans}
     frame = _import_pandas().DataFrame(np.asarray(table.rows, np.float64), columns=columns).astype(dtypes)
-    if problem is not None and problem.space is not None and table.first_variable is not None:
-        for i, variable in enumerate(problem.space.variables, table.first_variable):
+    if space is not None and table.first_variable is not None:
+        for i, variable in enumerate(space.variables, table.first_variable):
             if variable.discrete:
                 frame[columns[i]] = [variable.value(number) for number in frame[columns[i]]]
     return frame

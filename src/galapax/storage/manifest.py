@@ -31,6 +31,7 @@ FILES_OF_KIND = {
         "front.csv",
         "runs.csv",
         "fronts.csv",
+        "evaluations.csv",
         "convergence.png",
         "front.png",
         "report.html",

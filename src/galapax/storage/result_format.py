@@ -21,6 +21,7 @@ from galapax.core.space import Space
 from galapax.core.stop import Stop
 from galapax.core.variables import boolean, choice, integer, real
 from galapax.objective.failures import Failed
+from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
@@ -139,7 +140,10 @@ def result_to_json(result: Result) -> JSON:
     entries = {
         name: result[name] for name in (*REQUIRED_KEYS, *OPTIONAL_KEYS) if name in REQUIRED_KEYS or name in result
     }
-    entries["failures"] = [{"x": failure.x, "error": failure.error} for failure in result.get("failures", ())]
+    entries["failures"] = [failure._asdict() for failure in result.get("failures", ())]
+    if "evaluations" in result:
+        errors = result.evaluations.error
+        entries["evaluation_errors"] = [[int(row), str(errors[row])] for row in np.flatnonzero(errors != "")]
     params = {"params": result.params} if problem.space is not None else {}
     return to_json({"format": FORMAT, **entries, **params, "problem": description})
 
@@ -217,6 +221,8 @@ def result_from_json(data: JSON) -> Result:
     is_multi_objective = isinstance(data["fun"], list)
     result["fun"] = _parse_floats(data["fun"], "fun") if is_multi_objective else _parse_number(data["fun"], "fun")
     result["failures"] = _parse_failures(data.get("failures", ()))
+    if "evaluation_errors" in data:
+        result["evaluation_errors"] = _parse_evaluation_errors(data["evaluation_errors"])
     for name in ("chosen", "polish", "refinements", "n_cached", "command", "worst_case_nfev"):
         if name in data:
             result[name] = data[name]
@@ -265,7 +271,16 @@ def _check_types(data: Any, types: dict[str, Any], required: bool) -> None:
 def _parse_failures(data: Any) -> tuple[Failed, ...]:
     if not all(isinstance(entry, dict) and isinstance(entry.get("error"), str) for entry in data):
         raise ValueError("its failures are not points with errors")
-    return tuple(Failed(_parse_floats(entry.get("x"), "failures"), entry["error"]) for entry in data)
+    texts = ((entry["error"], str(entry.get("traceback", ""))) for entry in data)
+    points = (_parse_floats(entry.get("x"), "failures") for entry in data)
+    return tuple(Failed(x, *text) for x, text in zip(points, texts, strict=True))
+
+
+def _parse_evaluation_errors(entries: Any) -> dict[int, str]:
+    """Return why calls of a black box failed, by row of its evaluations."""
+    if not isinstance(entries, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in entries):
+        raise ValueError("its evaluation_errors are not rows with errors")
+    return {int(row): str(error) for row, error in entries}
 
 
 def _parse_floats(values: Any, name: str) -> np.ndarray:
@@ -334,6 +349,8 @@ def result_to_arrays(result: Result) -> Arrays:
                 arrays[f"runs.fronts.{name}"] = np.concatenate([getattr(front, name) for front in fronts])
     for generation, population in result.get("snapshots", {}).items():
         arrays |= _named_arrays(f"snapshots.{generation}.", population, SNAPSHOT_AXES)
+    if "evaluations" in result:
+        arrays["evaluations"] = result.evaluations.table()[1]
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
@@ -365,7 +382,21 @@ def add_arrays(result: Result, arrays: Arrays) -> None:
         axes = {name: f"{'runs ' * (result.runs is not None)}{axis}" for name, axis in SNAPSHOT_AXES.items()}
         population: dict[str, Any] = reader.take(f"snapshots.{generation}.", axes, optional={"violation"})
         result["snapshots"][generation] = Population(**{"violation": None} | population)
+    if "evaluations" in arrays:
+        result["evaluations"] = _read_evaluations(reader, result)
+    result.pop("evaluation_errors", None)
     reader.check_all_read()
+
+
+def _read_evaluations(reader: _ArrayReader, result: Result) -> Evaluations:
+    """Read every call of a black box, which is one table."""
+    table = reader.arrays["evaluations"]
+    reader.unread.discard("evaluations")
+    widths = (reader.m or 1, reader.sizes["ineq"], reader.sizes["eq"])
+    n_columns = N_CALL_COLUMNS + result.x.size + sum(widths) + any(widths[1:])
+    if table.dtype.kind != "f" or table.ndim != 2 or table.shape[1] != n_columns:
+        raise ValueError(f"its array evaluations needs {n_columns} columns of numbers, not {table.shape}")
+    return evaluations_from_table(result.problem, table, widths, result.get("evaluation_errors", {}))
 
 
 def _read_history(reader: _ArrayReader, prefix: str, ensemble: bool = False) -> History:

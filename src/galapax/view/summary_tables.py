@@ -125,7 +125,7 @@ def _value_table(study: Study) -> SummaryTable:
         ranks = study.ranks()
         rows.append([Cell("average rank")] + [Cell(f"{r:.2f}") for r in ranks.average_ranks])
         note += f" Friedman's test over the problems: p = {ranks.p:.3g}."
-    rows.append([Cell("seconds in all")] + [Cell(_total_seconds(study, name)) for name in names])
+    rows.append([Cell("total time (s)")] + [Cell(_total_seconds(study, name)) for name in names])
     if study.value == "hypervolume":
         note = "Hypervolume of the front; larger is better. " + note
         return SummaryTable("Final hypervolumes", ["problem", *names], rows, note)
@@ -334,10 +334,7 @@ def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[st
     return list(points.values()), values, recipe
 
 
-STEP_NOTE = (
-    "What the nearest point that is better in an objective gives and takes: the change of every objective on the way "
-    "there, from the marked points."
-)
+STEP_NOTE = "Change in each objective when moving from a marked point to the nearest point that improves one of them."
 
 
 def step_rows(result: Result) -> tuple[list[str], list[list[str]]]:

@@ -68,7 +68,7 @@ def result_table(result: Result) -> RenderableType:
         )
     )
     renderables += [
-        Text(f"failed: {error}, at x = {format_point(x)}", style="dim") for x, error in result.get("failures", ())[:3]
+        Text(f"failed: {f.error}, at x = {format_point(f.x)}", style="dim") for f in result.get("failures", ())[:3]
     ]
     return Group(*renderables)
 

@@ -57,7 +57,7 @@ def add_front(out: ReportPage, result: Result) -> None:
     heads, values, recipe = summary_tables.front_rows(result)
     out.add("<h3>Marked points</h3>")
     out.add(plain_table(["", "unit", *heads], values + recipe, range(2, 2 + len(heads))))
-    out.add("<h3>A step to a neighbour</h3>")
+    out.add("<h3>Trade-offs between neighbouring points</h3>")
     out.add(f"<p>{escape(summary_tables.STEP_NOTE)}</p>")
     heads, neighbours = summary_tables.step_rows(result)
     # words stay on one line: the table scrolls
@@ -157,7 +157,7 @@ def _add_objective_charts(
         spec,
         note_of_pairs,
         title="Every pair of objectives",
-        hint="Point at a dot to see where it is in the other pairs.",
+        hint="Hover over a point to highlight it in the other plots.",
     )
 
 

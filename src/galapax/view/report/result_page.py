@@ -26,7 +26,7 @@ from galapax.view.report.page import (
 TIMING_NAMES = {
     "compile": "compiling",
     "run": "running",
-    "device": "of it waiting for the device",
+    "device": "of which waiting for the device",
     "host": "everything else",
     "held": "held by the live page",
 }
@@ -59,7 +59,7 @@ def render_result(result: Result) -> str:
     out.section("Cost")
     out.add(pair_table(_cost_rows(result)))
     out.section("Settings")
-    repeat_rows = [("to repeat it", result.command)] if result.get("command") else []
+    repeat_rows = [("command to reproduce", result.command)] if result.get("command") else []
     out.add(pair_table(repeat_rows + setting_rows(settings)))
     file_section(out, _result_files(result))
     return out.html()

@@ -45,7 +45,7 @@ def render_study(study: Study) -> str:
     facts = [(f"{name}s" if is_comparison else name, str(len(values))) for name, values in study.axes.items()]
     facts += [
         ("runs each", f"{len(all_runs(first)):,}"),
-        ("evaluations in all", f"{sum(r.nfev for r in study.results):,}"),
+        ("total evaluations", f"{sum(r.nfev for r in study.results):,}"),
     ]
     seconds = sum(r.timings["run"] for r in study.results) if is_comparison else first.timings["run"]
     out.add(fact_list([*facts, ("time of the runs", f"{seconds:.3g} s")]))

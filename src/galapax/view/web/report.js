@@ -54,7 +54,7 @@ function addLineChart(figure, spec) {
   let ylog = spec.y.log, xlog = spec.x.log, at = -1;
   const positive = spec.series.some((s) => s.y.some((v) => v > 0));
   if (positive && !spec.y.share) chart.toggle("log scale", ylog, (on) => { ylog = on; });
-  if (!spec.x.fixed) chart.toggle("log horizontally", xlog, (on) => { xlog = on; });
+  if (!spec.x.fixed) chart.toggle("log x axis", xlog, (on) => { xlog = on; });
   addCsvButton(chart.tools, spec.file, () => curveRows(spec));
   addCurveLegend(chart, spec, hidden);
   let place, marks, paths;

@@ -194,7 +194,7 @@ function addPreferenceQuestions(box, id) {
   };
   const showMessage = (words, button) => {
     box.replaceChildren();
-    addElement(box, "h3", {}, "Which do you like better?");
+    addElement(box, "h3", {}, "Which do you prefer?");
     addElement(box, "p", { role: "status" }, words);
     if (button) addElement(box, "button", { class: "small", type: "button", "data-answer": "start" }, button).addEventListener("click", start);
   };
@@ -224,7 +224,7 @@ function addPreferenceQuestions(box, id) {
     box.dataset.chosen = at;
     pick(id, row, null);
   };
-  showMessage("A few questions about pairs of points lead to the one that suits you; brushed ranges count. Nothing leaves this page.", "Start");
+  showMessage("A few questions about pairs of points lead to the one that suits you; only points inside the selected ranges are considered. Nothing leaves this page.", "Start");
 }
 
 // Draw everything that the page has a place for.
