@@ -13,6 +13,7 @@ from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
+from galapax.algorithms.model_search import ModelSearch
 from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
@@ -76,6 +77,7 @@ __all__ = [
     "Keep",
     "Live",
     "MinMaxProblem",
+    "ModelSearch",
     "Optimizer",
     "Problem",
     "Progress",

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.algorithms.model_search import ModelSearch
 from galapax.local.few_evaluations import FewEvaluations
 from galapax.local.log import EvaluationLog
 from galapax.local.quadratic import Quadratic, fit_minimum_change, minimize_in_box, minimize_with_constraints
@@ -209,7 +208,7 @@ def test_optimizer_asks_for_the_points_of_minimize():
     gx.minimize(noted, BOX, blackbox=True, max_evaluations=60, seed=3)
     opt, asked = gx.Optimizer(BOX, seed=3, max_evaluations=60), []
     while len(asked) < 60:
-        x = opt.ask()
+        x = opt.ask_generation()
         asked += list(x)
         opt.tell(x, np.array([valley(point) for point in x]))
     np.testing.assert_array_equal(np.array(asked), np.array(seen))
@@ -218,9 +217,9 @@ def test_optimizer_asks_for_the_points_of_minimize():
 def test_a_batch_can_be_told_in_any_order():
     best = []
     for order in (slice(None), slice(None, None, -1)):
-        opt = gx.Optimizer(BOX, ModelSearch(population=4), seed=3)
+        opt = gx.Optimizer(BOX, gx.ModelSearch(population=4), seed=3)
         for _ in range(10):
-            x = opt.ask()[order]
+            x = opt.ask_generation()[order]
             for point in x:
                 opt.tell(point[None], np.array([valley(point)]))
         best.append(opt.best.fun)
@@ -251,3 +250,83 @@ def test_runs_of_an_ensemble_begin_at_different_points():
     result = gx.minimize(valley, BOX, blackbox=True, max_evaluations=5, runs=3)
     assert len(set(result.runs.fun)) == 3
     assert result.run(1).fun == result.runs.fun[1]
+
+
+def test_two_descents_from_far_apart_end_the_search_where_nothing_contradicts_a_convex_problem():
+    result = gx.minimize(lambda x: float(np.sum((x - 0.3) ** 2)), BOX, blackbox=True, max_evaluations=300, seed=1)
+    assert result.success and result.nfev < 200 and result.fun < 1e-12
+    _, search = ask_and_tell(bowl, 2, 40)
+    assert search.log.looks_convex()
+    dent = np.array([[0.2, 0.2]])  # a second valley, which no descent has seen
+    search.log.append(dent, np.array([-1.0]), np.empty((1, 0)), np.empty((1, 0)))
+    assert not search.log.looks_convex()
+
+
+def test_a_convex_problem_has_linear_equalities():
+    u = np.array([[0.0], [0.5], [1.0]])
+    for eq, is_convex in ((2 * u - 1, True), ((u - 0.5) ** 2, False)):
+        log = EvaluationLog(1)
+        log.append(u, u[:, 0] ** 2, np.empty((3, 0)), eq)
+        log.tangents.append((1, np.array([[1.0], [2.0 if is_convex else 0.0]])))
+        assert log.looks_convex() is is_convex
+
+
+@pytest.mark.parametrize("size", [1e-220, 1e200])
+def test_the_size_of_the_values_does_not_matter(size):
+    result = gx.minimize(lambda x: size * float(np.sum((x - 0.3) ** 2)), BOX, blackbox=True, max_evaluations=60, seed=1)
+    assert result.fun < 1e-8 * size
+
+
+@pytest.mark.parametrize("answer", [np.nan, {"fun": np.nan, "ineq": [np.nan, 1.0]}], ids=["plain", "constrained"])
+def test_a_search_in_which_nothing_has_a_value_tries_other_places(answer):
+    points = []
+
+    def fail(x):
+        points.append(x.copy())
+        return answer
+
+    result = gx.minimize(fail, BOX, blackbox=True, max_evaluations=60, seed=1, on_failure="worst")
+    assert result.n_failed == 60 and not result.success
+    assert np.ptp(points[:60], axis=0).min() > 2 and len(np.unique(points[:60], axis=0)) == 60
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_constraints_are_known_when_the_first_point_fails_as_not_a_number(seed):
+    def cut(x):
+        if x[0] + x[1] < 1.6:  # the middle of the box and 40 % of it
+            return {"fun": np.nan, "ineq": np.nan}
+        return {"fun": float(np.sum((x - 2) ** 2)), "ineq": x[2] - 1}
+
+    result = gx.minimize(cut, [(-2, 3)] * 3, blackbox=True, max_evaluations=100, seed=seed, on_failure="worst")
+    assert result.feasible and result.fun <= 1 + 1e-6 and result.n_failed >= 1
+
+
+def test_the_message_says_which_methods_ran():
+    result = gx.minimize(valley, BOX, blackbox=True, max_evaluations=150, seed=1)
+    counts = [int(share.split()[0]) for share in result.message.split("Evaluations: ")[1].split(", ")]
+    assert sum(counts) == 150 and counts == sorted(counts, reverse=True)
+    assert "SQP by differences" in result.message and "quadratic models" not in result.message
+    constrained = gx.minimize(gx.problems.get("g06"), blackbox=True, max_evaluations=20, seed=1)
+    assert "for quadratic models" in constrained.message
+    runs = gx.minimize(valley, BOX, blackbox=True, max_evaluations=30, seed=1, runs=2)
+    assert runs.run(1).message.startswith("Stopped: evaluation limit (30)") and " for SQP" in runs.run(1).message
+
+
+@pytest.mark.parametrize("tolerance", [1e-10, 1e-2])
+def test_an_equality_holds_within_the_tolerance_that_was_given(tolerance):
+    def fun(x):
+        return {"fun": float(np.sum((x - 0.3) ** 2)), "eq": x[0] * x[1] - 1}  # 0.98 at (1, 1, 0.3)
+
+    options = {"max_evaluations": 150, "seed": 1, "eq_tolerance": tolerance}
+    result = gx.minimize(fun, BOX, blackbox=True, **options)
+    assert result.feasible and abs(result.eq[0]) <= tolerance
+    assert result.fun <= 0.98 + 1e-6
+    opt = gx.Optimizer(BOX, **options)
+    assert opt.algorithm.eq_tolerance == tolerance
+
+
+def test_it_can_be_named_and_needs_double_precision():
+    result = gx.minimize(valley, BOX, gx.ModelSearch(), blackbox=True, max_evaluations=200, seed=0)
+    assert result.fun < 1e-8 and result.settings["algorithm"] == "ModelSearch"
+    with pytest.raises(gx.InputError, match="float64"):
+        gx.minimize(valley, BOX, gx.ModelSearch(), blackbox=True, generations=5, compute=gx.Compute(dtype="float32"))

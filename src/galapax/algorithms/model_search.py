@@ -21,8 +21,9 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer
+from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import BLACK_BOX_EQ_TOLERANCE, Bounds, derive_eq_tolerance
+from galapax.core.problem import BLACK_BOX_EQ_TOLERANCE, Bounds, EqTolerance, check_tolerance, derive_eq_tolerance
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.operators.selection import best_index, take_row
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 MAX_DEFAULT_EVALUATIONS_PER_VARIABLE = 100  # of a black box, up to which models get further than populations
 MAX_EVALUATIONS_PER_VARIABLE = 200  # evaluations a variable that a search remembers if nothing limits it
 MIN_CAPACITY = 64
-MAX_REMEMBERED_SEARCHES = 64
+MAX_REMEMBERED_SEARCHES = 256  # as many runs go on at a time; others repeat what they did in each step
 
 
 class ModelSearchState(NamedTuple):
@@ -42,6 +43,7 @@ class ModelSearchState(NamedTuple):
     values: Array  # (capacity, 1 + p + q) objective, inequalities, equalities; NaN where a point failed
     n_told: Array  # int32, how many points were evaluated
     is_done: Array  # bool, whether enough descents agreed
+    by_method: Array  # int32 (k,), evaluations of each method
     seed: Array  # uint32 (2,)
     bounds: Bounds
 
@@ -53,15 +55,18 @@ class ModelSearch(Algorithm[ModelSearchState]):
 
     population: points evaluated at a time, such as the number of workers.
     capacity: evaluations that a search can remember; by default what the budget allows.
+    eq_tolerance: within which equalities hold, one number or one for each; by default 1e-6 of their spread.
     """
 
     population: int = static(1)
     capacity: int = static(None)
+    eq_tolerance: EqTolerance | None = static(None)  # noqa: RUF009 (a field)
 
     traits: ClassVar[Traits] = Traits(fast_compile=True, termination_every=1, min_generations=1)
 
     def validate(self) -> None:
         check_integer(self.population, "population", 1, "a model search evaluates this many points at a time")
+        check_tolerance(self.eq_tolerance)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         if self.capacity is not None:
@@ -77,14 +82,16 @@ class ModelSearch(Algorithm[ModelSearchState]):
         return dataclasses.replace(self, capacity=capacity)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> ModelSearchState:
+        if bounds.lower.dtype != jnp.float64:
+            raise InputError('ModelSearch needs float64 for its differences: pass compute=gx.Compute(dtype="float64").')
         seed = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         dim = bounds.lower.shape[0]
         x = jnp.zeros((self.capacity or MIN_CAPACITY, dim), bounds.lower.dtype)
         values = jnp.full((x.shape[0], 1 + shape.ineq + shape.eq), jnp.nan, x.dtype)
         nobody = take_row(empty_population(x[:1], shape), 0)
-        n_told, is_done = jnp.int32(0), jnp.asarray(False)
+        n_told, is_done, by_method = jnp.int32(0), jnp.asarray(False), jnp.zeros(len(self.methods()), jnp.int32)
         state = ModelSearchState(
-            x[: self.population], nobody, x, values, n_told, is_done, seed.astype(jnp.uint32), bounds
+            x[: self.population], nobody, x, values, n_told, is_done, by_method, seed.astype(jnp.uint32), bounds
         )
         return self.ask(state, shape.ineq)
 
@@ -111,16 +118,25 @@ class ModelSearch(Algorithm[ModelSearchState]):
         """The state with its next candidates."""
         dtype = state.candidates.dtype
         words = (*state.candidates.shape, dtype.itemsize // 4)
-        result = (jax.ShapeDtypeStruct(words, np.uint32), jax.ShapeDtypeStruct((), np.bool_))
+        counts = jax.ShapeDtypeStruct(state.by_method.shape, np.int32)
+        result = (jax.ShapeDtypeStruct(words, np.uint32), jax.ShapeDtypeStruct((), np.bool_), counts)
         numbers = (state.bounds.lower, state.bounds.upper, state.x, state.values)
         # as words, since JAX hands callbacks numbers in the precision that their thread has: single
         as_words = [jax.lax.bitcast_convert_type(a, jnp.uint32) for a in numbers]
-        points, is_done = jax.pure_callback(
-            partial(_SEARCHES.ask, np.dtype(dtype), self.population, n_ineq),
+        points, is_done, by_method = jax.pure_callback(
+            partial(_SEARCHES.ask, np.dtype(dtype), self.population, n_ineq, self.eq_tolerance),
             result, state.n_told, state.seed, *as_words, vmap_method="sequential",
         )  # fmt: skip
         candidates = jax.lax.bitcast_convert_type(points if words[-1] > 1 else points[..., 0], dtype)
-        return state._replace(candidates=candidates, is_done=is_done)
+        return state._replace(candidates=candidates, is_done=is_done, by_method=by_method)
+
+    def methods(self) -> tuple[str, ...]:
+        from galapax.local.few_evaluations import METHODS  # scipy.optimize takes a while to import
+
+        return METHODS
+
+    def evaluations_by_method(self, state: ModelSearchState) -> Array:
+        return state.by_method
 
     def termination(self, state: ModelSearchState, bounds: Bounds, tolerance: Array) -> Array:
         is_full = state.n_told + self.population > state.x.shape[0]
@@ -139,6 +155,7 @@ class _Step(NamedTuple):
     search: FewEvaluations
     points: np.ndarray
     is_done: bool
+    by_method: np.ndarray
 
 
 class SearchMemory:
@@ -148,9 +165,17 @@ class SearchMemory:
         self._steps: OrderedDict[bytes, _Step] = OrderedDict()
 
     def ask(
-        self, dtype: np.dtype[Any], n: int, n_ineq: int, count: Any, seed: Any, *words: Any
-    ) -> tuple[np.ndarray, np.bool_]:
-        """The points that follow the first `count` evaluations of a search, n at a time, and whether it is done.
+        self,
+        dtype: np.dtype[Any],
+        n: int,
+        n_ineq: int,
+        tolerance: EqTolerance | None,
+        count: Any,
+        seed: Any,
+        *words: Any,
+    ) -> tuple[np.ndarray, np.bool_, np.ndarray]:
+        """The points that follow the first `count` evaluations of a search, n at a time; whether it is done, and how
+        many evaluations each of its methods had.
 
         words: of the box's bounds (d,), and of all points (capacity, d) and values (capacity, 1 + p + q).
         """
@@ -161,7 +186,8 @@ class SearchMemory:
         n_told, span = int(count), upper - lower
         x, values = x.reshape(len(x), -1)[:n_told], values.reshape(len(values), -1)[:n_told]
         seed = np.asarray(seed)
-        start = hashlib.blake2b(b"".join(a.tobytes() for a in (np.array([n, n_ineq]), seed, lower, upper)))
+        settings = repr((n, n_ineq, tolerance)).encode()
+        start = hashlib.blake2b(settings + b"".join(a.tobytes() for a in (seed, lower, upper)))
 
         def name(rows: int) -> bytes:
             digest = start.copy()
@@ -175,21 +201,22 @@ class SearchMemory:
             known = n_told - n
             if step is None:
                 search, known = FewEvaluations(len(lower), seed_of(seed)), 0
-                step = _Step(search, search.ask(n), False)
+                step = _Step(search, search.ask(n), False, search.evaluations.copy())
             search, points = step.search, step.points
             for first in range(known, n_told, n):
                 rows = slice(first, first + n)
                 ineq, eq = values[rows, 1 : 1 + n_ineq], values[rows, 1 + n_ineq :]
                 if first == 0 and eq.shape[1]:  # as a black box derives it from its first generation
-                    search.log.eq_tolerance = np.array(derive_eq_tolerance(eq, BLACK_BOX_EQ_TOLERANCE))
+                    within = derive_eq_tolerance(eq, BLACK_BOX_EQ_TOLERANCE) if tolerance is None else tolerance
+                    search.log.eq_tolerance = np.asarray(within)
                 search.tell(values[rows, 0], ineq, eq, (x[rows] - lower) / span)
                 points = search.ask(n)
-            self._steps[key] = _Step(search, points, search.is_done)
+            self._steps[key] = _Step(search, points, search.is_done, search.evaluations.copy())
             if len(self._steps) > MAX_REMEMBERED_SEARCHES:
                 self._steps.popitem(last=False)
         step = self._steps[key]
         points = np.clip(lower + step.points * span, lower, upper).astype(dtype)
-        return points[..., None].view(np.uint32), np.bool_(step.is_done)
+        return points[..., None].view(np.uint32), np.bool_(step.is_done), step.by_method.astype(np.int32)
 
 
 def seed_of(key: np.ndarray) -> int:

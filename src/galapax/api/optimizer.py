@@ -137,6 +137,8 @@ class Optimizer:
         if eq_tolerance is None and problem is not None:
             eq_tolerance = problem.eq_tolerance
         eq_tolerance = check_tolerance(eq_tolerance)
+        if isinstance(solver, ModelSearch) and solver.eq_tolerance is None:
+            solver = dataclasses.replace(solver, eq_tolerance=eq_tolerance)
         limits = {"generations": generations, "max_evaluations": max_evaluations}
         numbers = (None if limit is None else check_integer(limit, name, 1) for name, limit in limits.items())
         self._population, self._restarts_option = population, restarts

@@ -209,6 +209,17 @@ class AcceptsImmigrants(Protocol):
 
 
 @runtime_checkable
+class CombinesMethods(Protocol):
+    """An algorithm that shares its evaluations among several methods."""
+
+    def methods(self) -> tuple[str, ...]:
+        """Name the methods, for messages."""
+
+    def evaluations_by_method(self, state: Any) -> Array:
+        """Return how many evaluations each of them had (k,)."""
+
+
+@runtime_checkable
 class HasArchive(Protocol):
     """An algorithm whose solutions are others than the survivors."""
 
@@ -296,6 +307,16 @@ def select_solutions(algorithm: Algorithm[Any], state: Any) -> Population:
 def select_opponents(algorithm: Algorithm[Any], state: Any) -> Array | None:
     """Return the opponents that the individuals were evaluated against, if there are any."""
     return algorithm.opponents(state) if isinstance(algorithm, HasOpponents) else None
+
+
+def name_methods(algorithm: Algorithm[Any]) -> tuple[str, ...]:
+    """Return the names of the methods that the algorithm combines, if it does."""
+    return algorithm.methods() if isinstance(algorithm, CombinesMethods) else ()
+
+
+def count_by_method(algorithm: Algorithm[Any], state: Any) -> Array | None:
+    """Return the evaluations of each method that the algorithm combines, if it does."""
+    return algorithm.evaluations_by_method(state) if isinstance(algorithm, CombinesMethods) else None
 
 
 def count_candidate_evaluations(algorithm: Algorithm[Any]) -> int:

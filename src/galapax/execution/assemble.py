@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax import algorithms
+from galapax.core.algorithm import name_methods
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Evaluation, Population, Record
@@ -383,6 +384,8 @@ def _message(
             f"Converged: {agreed} of {n_searches} searches found the same best value (generation "
             f"{int(track.generations[best])})."
         )
+    if total.by_method:
+        why += f" {_methods_sentence(name_methods(task.solvers[0]), total.by_method[best])}"
     if stop is Stop.ELSEWHERE:
         why = _elsewhere_sentence(task, total, best, population)
     elif stop is Stop.TOLERANCE and isinstance(total.polish, Polish) and total.polish.converged[best]:
@@ -407,6 +410,12 @@ def _message(
                 "hypervolume."
             )
     return why
+
+
+def _methods_sentence(names: tuple[str, ...], evaluations: list[int]) -> str:
+    """Return which methods ran, the one with the most evaluations first."""
+    used = sorted(zip(evaluations, names, strict=True), reverse=True)
+    return f"Evaluations: {', '.join(f'{count} for {name}' for count, name in used if count)}."
 
 
 def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Population) -> str:

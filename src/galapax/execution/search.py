@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from galapax.core.algorithm import (
     Algorithm,
+    count_by_method,
     count_evaluations,
     insert_initial_points,
     is_shared,
@@ -102,6 +103,7 @@ class Finished(NamedTuple):
     found: Population | None  # with several objectives: the individuals among whom each run's front is, (R, k, ...)
     belongs: Array | None  # whether each of them is on the front, (R, k)
     opponents: Array | None  # (R, ...), what they were judged by besides the problem
+    by_method: Array | None  # (R, k), evaluations of each method of an algorithm that combines some
 
 
 @jax.tree_util.register_dataclass
@@ -285,10 +287,10 @@ class Search:
         solutions = select_solutions(self.algorithm, state)
         rows = jax.vmap(best_index)(solutions)
         best = jax.tree.map(lambda a: jax.vmap(lambda in_cell, row: in_cell[row])(a, rows), solutions)
-        opponents = select_opponents(self.algorithm, state)
+        opponents, by_method = select_opponents(self.algorithm, state), count_by_method(self.algorithm, state)
         if self.shape.objectives > 1:
             belongs = jax.vmap(first_front)(solutions.objectives, solutions.violation)
-            return Finished(best.x, state.parents, solutions, belongs, opponents)
+            return Finished(best.x, state.parents, solutions, belongs, opponents, by_method)
 
         def best_of(cell: Array) -> Array:
             in_cell = cells == cell
@@ -297,7 +299,8 @@ class Search:
             return jnp.argmin(jnp.where(in_cell & (violation == least), best.fitness, jnp.inf))
 
         chosen = jax.vmap(best_of)(jnp.arange(count))
-        return Finished(best.x, jax.tree.map(lambda a: a[chosen], state.parents), None, None, opponents)
+        survivors = jax.tree.map(lambda a: a[chosen], state.parents)
+        return Finished(best.x, survivors, None, None, opponents, by_method)
 
     @property
     def setting_axes(self) -> Any:

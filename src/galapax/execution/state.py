@@ -326,6 +326,7 @@ class Outcome:
     device_seconds: float = 0.0  # spent waiting for chunks of generations
     sizes: list[list[int]] = field(default_factory=list)  # of each run: how many runs the slices of its searches had
     searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
+    by_method: list[list[int]] = field(default_factory=list)  # of each run: evaluations of each method, if it has some
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
     snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
     refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made by the gradient
@@ -344,7 +345,7 @@ class Outcome:
         fields: dict[str, Any] = {
             "x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish, "snapshots": snapshots,
         }  # fmt: skip
-        for name in ("sizes", "searches", "refinements"):
+        for name in ("sizes", "searches", "refinements", "by_method"):
             per_run = getattr(self, name)
             fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
         return replace(self, track=track, history=history, **fields)
@@ -373,6 +374,7 @@ class Outcome:
             stopped=stopped,
             device_seconds=seconds,
             sizes=[widths for b in batches for widths in b.sizes],
+            by_method=[counts for b in batches for counts in b.by_method],
             snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
             refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
         )
@@ -431,7 +433,10 @@ def build_outcome(batch: Slice, finished: Finished) -> Outcome:
         fronts = [jax.tree.map(lambda a: a[r][on_front[r]], individuals) for r in range(len(cells))]  # noqa: B023
     history = build_history(batch.history, track.generations) if batch.history else None
     x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
-    total = Outcome(track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells))
+    total = Outcome(
+        track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells),
+        by_method=[] if finished.by_method is None else np.asarray(finished.by_method).tolist(),
+    )  # fmt: skip
     return total.of_runs(batch.active_rows) if len(batch.active_rows) < len(cells) else total
 
 

@@ -221,7 +221,8 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
         objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
     if options.blackbox:
         if objectives == 1 and _has_few_evaluations(problem, options):
-            return ModelSearch(population=count_workers(options.workers.pool))
+            workers = count_workers(options.workers.pool)
+            return ModelSearch(population=workers, eq_tolerance=problem.eq_tolerance)
     else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
         objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,23 @@ OFFSET = 0.05  # share of the box by which a first point differs from the middle
 MARGIN = 0.1  # share of the box at each side in which no descent begins
 SAME_POINT, SAME_VALUE = 1e-4, 1e-10  # two descents ended alike: shares of the box and of the range of all values
 AGREEING_DESCENTS = 5  # that end at the best point before the search counts as done
+AGREEING_CONVEX_DESCENTS = 2  # the same where no evaluated point contradicts that the problem is convex
+FAR = 0.2  # share of the box between their starts, at least
+
+METHODS = ("starting points", "quadratic models", "SQP by differences", "CMA-ES with a surrogate")
+START, MODELS, SQP, SURROGATE = range(len(METHODS))
 
 Moves = Generator[np.ndarray, np.ndarray, None]
+NamedMoves = Generator[tuple[int, np.ndarray], np.ndarray, None]  # with the place in METHODS of what asks
+
+
+class Minimum(NamedTuple):
+    """Where a descent converged."""
+
+    start: np.ndarray  # (d,)
+    point: np.ndarray  # (d,)
+    violation: float
+    objective: float
 
 
 @dataclass
@@ -37,7 +53,8 @@ class Member:
     """A search with the points that it waits for."""
 
     name: str
-    moves: Moves
+    moves: NamedMoves
+    method: int = field(init=False)  # that asks for the points
     points: np.ndarray = field(init=False)  # (k, d)
     rows: np.ndarray = field(init=False)  # (k,) in the log, -1 where a point was not told yet
     handed_out: int = 0  # of the points
@@ -48,11 +65,12 @@ class Member:
     def __post_init__(self) -> None:
         self.wait(lambda: next(self.moves))
 
-    def wait(self, resume: Callable[[], np.ndarray]) -> None:
+    def wait(self, resume: Callable[[], tuple[int, np.ndarray]]) -> None:
         """Wait for the values of the points that a resumed search yields."""
         self.handed_out = 0
         try:
-            self.points = np.atleast_2d(resume())
+            self.method, points = resume()
+            self.points = np.atleast_2d(points)
         except StopIteration:
             self.is_over, self.points = True, np.empty((0, 0))
         self.rows = np.full(len(self.points), -1)
@@ -80,8 +98,9 @@ class FewEvaluations:
         middle = 0.5 + OFFSET * self.random.uniform(-1.0, 1.0, dim)
         self.start = middle if start is None else np.asarray(start, float)
         self.members: list[Member] = []
-        self.minima: list[tuple[np.ndarray, float, float]] = []  # point, violation and objective where descents ended
+        self.minima: list[Minimum] = []
         self.descents = 0
+        self.evaluations = np.zeros(len(METHODS), int)  # of each method
         self._outstanding: list[tuple[Member, int]] = []
 
     def ask(self, n: int = 1) -> np.ndarray:
@@ -122,21 +141,28 @@ class FewEvaluations:
         value = np.nan_to_num(self.log.objective[first:], nan=np.inf)
         outstanding, self._outstanding = self._outstanding, []
         for i, (member, place) in enumerate(outstanding):
+            self.evaluations[member.method] += 1
             member.tell(place, first + i, (float(violation[i]), float(value[i])))
         if len(self.members) == 1 and self.descents >= 1:
             self.members.append(self.open_member())
 
     @property
     def is_done(self) -> bool:
-        """Whether so many descents ended at the best point that more of them promise nothing."""
-        if not self.minima:
+        """Whether so many descents ended at the best point that more of them promise nothing.
+
+        Two from far apart are enough where every evaluated point agrees with a convex problem.
+        """
+        if len(self.minima) < AGREEING_CONVEX_DESCENTS:
             return False
-        points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
+        starts, points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
         best = int(np.lexsort((values, violations))[0])
         spread = float(np.nanmax(self.log.objective) - np.nanmin(self.log.objective))
         is_alike = (violations <= violations[best]) & (values - values[best] <= SAME_VALUE * spread)
         is_alike &= np.max(np.abs(points - points[best]), axis=1) <= SAME_POINT
-        return len(values) >= AGREEING_DESCENTS and bool(is_alike.all())
+        if not is_alike.all():
+            return False
+        is_far_apart = bool(np.max(np.ptp(starts, axis=0)) >= FAR)
+        return len(values) >= AGREEING_DESCENTS or (is_far_apart and self.log.looks_convex())
 
     def priority(self, member: Member) -> float:
         """Evaluations so far, counted less for the member with the best value; the least comes next."""
@@ -149,33 +175,45 @@ class FewEvaluations:
             return Member("surrogate", self.evolve())
         return Member("descent", self.descend(self.choose_start()))
 
-    def descend(self, start: np.ndarray) -> Moves:
+    def descend(self, start: np.ndarray) -> NamedMoves:
         """One descent after another, the first one from `start`."""
         while True:
-            row = int((yield start[None])[0])
+            row = int((yield START, start[None])[0])
+            if np.isnan(self.log.objective[row]):  # there is nothing to descend from
+                start = self.choose_start()
+                continue
             if self.log.is_constrained:
                 models = TrustRegion(self.log, row, final_radius=MODEL_FINAL_RADIUS)
-                yield from models.run()
+                yield from attribute(MODELS, models.run())
                 row = models.row
             search = SQPByDifferences(self.log, row, FIRST_RADIUS if not self.log.is_constrained else POLISH_RADIUS)
-            yield from search.run()
+            yield from attribute(SQP, search.run())
             self.descents += 1
             if search.converged:
                 row = search.row
-                self.minima.append(
-                    (self.log.x[row].copy(), float(self.log.violation()[row]), float(self.log.objective[row]))
-                )
+                violation, value = float(self.log.violation()[row]), float(self.log.objective[row])
+                self.minima.append(Minimum(start, self.log.x[row].copy(), violation, value))
             start = self.choose_start()
 
-    def evolve(self) -> Moves:
+    def evolve(self) -> NamedMoves:
         """CMA-ES with a surrogate around the best point, then with twice the population."""
         population = None
         while True:
             mean = self.log.x[self.log.best()].copy()
             search = SurrogateCMAES(self.log, mean, FIRST_SIGMA, self.random, population)
-            yield from search.run()
+            yield from attribute(SURROGATE, search.run())
             population = 2 * search.population
 
     def choose_start(self) -> np.ndarray:
         """A random point to descend from."""
         return self.random.uniform(MARGIN, 1.0 - MARGIN, self.log.dim)
+
+
+def attribute(method: int, moves: Moves) -> NamedMoves:
+    """The moves of one method, with its place in METHODS."""
+    try:
+        points = next(moves)
+        while True:
+            points = moves.send((yield method, points))
+    except StopIteration:
+        return

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 SCALE_SAMPLE = 64  # first points from which the scale of a constraint is taken
+ORDINARY_EXPONENT = 160  # of two; values that begin beyond it, or below its reciprocal, are divided by their size
+MAX_VALUE = 1e120  # of what is remembered then, so that squares of differences do not overflow
+CONVEXITY_TOLERANCE = 1e-6  # errors of slopes by differences, as a share of the range of the values
 
 
 class EvaluationLog:
@@ -19,6 +22,8 @@ class EvaluationLog:
         self._x = np.empty((64, dim))
         self._values: np.ndarray | None = None
         self.n_ineq = self.n_eq = 0
+        self._units: np.ndarray | None = None  # (1 + p + q,) powers of two by which values are divided
+        self.tangents: list[tuple[int, np.ndarray]] = []  # points with their slopes (1 + p + q, d)
 
     def append(self, x: np.ndarray, objective: np.ndarray, ineq: np.ndarray, eq: np.ndarray) -> None:
         """Add k points (k, d) with their objective (k,), inequalities (k, p) and equalities (k, q)."""
@@ -30,8 +35,11 @@ class EvaluationLog:
         while self.n + len(x) > len(self._x):
             self._x = np.concatenate([self._x, np.empty_like(self._x)])
             self._values = np.concatenate([self._values, np.empty_like(self._values)])
+        if self._units is None and np.isfinite(rows).any():
+            self._units = choose_units(rows[np.isfinite(rows).all(axis=1)])
         self._x[self.n : self.n + len(x)] = x
-        self._values[self.n : self.n + len(x)] = rows
+        units = 1.0 if self._units is None else self._units
+        self._values[self.n : self.n + len(x)] = np.clip(rows / units, -MAX_VALUE, MAX_VALUE)
         self.n += len(x)
 
     @property
@@ -64,8 +72,9 @@ class EvaluationLog:
         values = self.values if values is None else values
         if not self.is_constrained:
             return np.where(np.isfinite(values[:, 0]), 0.0, np.nan)
+        units = np.ones(self.n_eq) if self._units is None else self._units[1 + self.n_ineq :]
         excess = np.concatenate(
-            [values[:, 1 : 1 + self.n_ineq], np.abs(values[:, 1 + self.n_ineq :]) - self.eq_tolerance], axis=1
+            [values[:, 1 : 1 + self.n_ineq], np.abs(values[:, 1 + self.n_ineq :]) - self.eq_tolerance / units], axis=1
         )
         return np.max(np.maximum(excess, 0.0) / self.constraint_scale(), axis=1)
 
@@ -77,3 +86,25 @@ class EvaluationLog:
 
     def best(self) -> int:
         return int(self.order()[0])
+
+    def looks_convex(self) -> bool:
+        """Whether no point lies below a tangent plane of the objective or of a constraint; equalities must be linear.
+
+        Where that holds, an end of a descent that others reach too is the minimum of all that was seen.
+        """
+        values = self.values
+        sound = ~np.isnan(values[:, 0])
+        if not self.tangents or not sound.all():
+            return False
+        tolerance = CONVEXITY_TOLERANCE * np.ptp(values, axis=0)
+        for row, slopes in self.tangents:
+            excess = values - values[row] - (self.x - self.x[row]) @ slopes.T
+            if (excess < -tolerance).any() or (excess > tolerance)[:, 1 + self.n_ineq :].any():
+                return False
+        return True
+
+
+def choose_units(rows: np.ndarray) -> np.ndarray:
+    """Powers of two (m,) near the sizes of values (n, m) whose squares would overflow or vanish, 1 for others."""
+    exponents = np.frexp(np.max(np.abs(rows), axis=0))[1]
+    return np.where(np.abs(exponents) > ORDINARY_EXPONENT, np.ldexp(1.0, exponents - 1), 1.0)

@@ -95,6 +95,8 @@ class SQPByDifferences:
         rows = yield x + np.diag(h)
         with np.errstate(divide="ignore", invalid="ignore"):
             slopes = (self.log.values[rows] - values).T / (np.diag(self.log.x[rows]) - x)
+        if np.isfinite(slopes).all():
+            self.log.tangents.append((self.row, slopes))
         return np.nan_to_num(slopes, posinf=0.0, neginf=0.0)
 
     def choose_differences(self, values: np.ndarray) -> np.ndarray:

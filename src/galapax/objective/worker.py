@@ -132,6 +132,7 @@ def call_point(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Call:
 def evaluate_point(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Answer:
     """Evaluate one point (d,) by calling the functions."""
     answer: dict[str, np.ndarray] = {}
+    failure: Failure | None = None
     for name, function in calls.items():
         try:
             value = function(x.copy())
@@ -142,9 +143,15 @@ def evaluate_point(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> An
             return values
         for key, raw in values:
             numbers = _parse_point(key, raw)
-            if isinstance(numbers, Failure):
+            if not isinstance(numbers, Failure):
+                answer[key] = numbers
+            elif numbers.odd:
                 return numbers
-            answer[key] = numbers
+            else:  # what else came back says how many numbers there are
+                sizes = numbers.sizes if failure is None else (*failure.sizes, *numbers.sizes)
+                failure = (failure or numbers)._replace(sizes=sizes)
+        if failure is not None:
+            return failure._replace(sizes=(*((key, values.size) for key, values in answer.items()), *failure.sizes))
     return answer
 
 
