@@ -311,6 +311,8 @@ class Optimizer:
 
     def _default(self, shape: Shape) -> Algorithm:
         """Choose the algorithm for values of this shape."""
+        if isinstance(self.algorithm, ModelSearch) and shape.objectives == 1:
+            return self.algorithm
         mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
         solver = algorithms.resolve_algorithm(None, shape.constrained, shape.objectives, mixed, self._population)
         if shape.eq and self._traced is None and count_repairs(solver):
