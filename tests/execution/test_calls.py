@@ -105,7 +105,7 @@ def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
 
 
 def test_small_arrays_are_sent_once_and_distinguished(counted):
-    large = np.arange(devices.MAX_CACHED_BYTES)
+    large = np.arange(devices.MAX_CACHED_TRANSFER_BYTES)
     sent = [np.float32(7.25), np.array([7.25], np.float32), 7.25, 0.0, -0.0, float("nan"), large, None]
     first, again = devices.device_put_cached(sent), devices.device_put_cached(sent)
     assert [one is other for one, other in zip(first, again, strict=True)] == [True] * 6 + [False, True]

@@ -5,7 +5,7 @@ import pytest
 
 import galapax as gx
 from galapax.local.few_evaluations import FewEvaluations
-from galapax.local.log import EvaluationLog
+from galapax.local.log import SampleLog
 from galapax.local.quadratic import Quadratic, fit_minimum_change, minimize_in_box, minimize_with_constraints
 from galapax.local.sqp_by_differences import SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES, kendall_tau
@@ -116,7 +116,7 @@ def test_kendalls_tau_is_one_for_the_same_order_and_minus_one_for_the_opposite()
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["trust region", "SQP", "surrogate"])
 def test_each_search_finds_the_minimum_of_a_bowl(kind, seed):
-    log, rng = EvaluationLog(4), np.random.default_rng(seed)
+    log, rng = SampleLog(4), np.random.default_rng(seed)
     start = rng.uniform(size=(1, 4))
     log.append(start, bowl(start), np.empty((1, 0)), np.empty((1, 0)))
     search = {
@@ -265,7 +265,7 @@ def test_two_descents_from_far_apart_end_the_search_where_nothing_contradicts_a_
 def test_a_convex_problem_has_linear_equalities():
     u = np.array([[0.0], [0.5], [1.0]])
     for eq, is_convex in ((2 * u - 1, True), ((u - 0.5) ** 2, False)):
-        log = EvaluationLog(1)
+        log = SampleLog(1)
         log.append(u, u[:, 0] ** 2, np.empty((3, 0)), eq)
         log.tangents.append((1, np.array([[1.0], [2.0 if is_convex else 0.0]])))
         assert log.looks_convex() is is_convex

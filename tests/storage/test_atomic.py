@@ -72,7 +72,7 @@ def test_temporaries_of_killed_processes_go_once_they_are_old_and_other_files_st
         file.write_bytes(b"")
     folder.mkdir()
     (folder / "history.csv").write_bytes(b"")
-    long_ago = time.time() - 2 * atomic.STALE_SECONDS
+    long_ago = time.time() - 2 * atomic.STALE_FOLDER_SECONDS
     for path in (old, folder, foreign):
         os.utime(path, (long_ago, long_ago))
     atomic.write_bytes(tmp_path / "state", b"new")

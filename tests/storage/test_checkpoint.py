@@ -291,10 +291,10 @@ def test_damaged_bytes_give_a_sentence_and_never_another_run(tmp_path):
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         else:  # a stranger's file: the checksum is right
             for _ in range(rng.randrange(1, 4)):
-                data[rng.randrange(len(checkpoint.MAGIC) + checkpoint.DIGEST_BYTES, len(data) // 3)] = rng.randrange(
+                data[rng.randrange(len(checkpoint.MAGIC) + checkpoint.CHECKSUM_BYTES, len(data) // 3)] = rng.randrange(
                     256
                 )
-            body = bytes(data[len(checkpoint.MAGIC) + checkpoint.DIGEST_BYTES :])
+            body = bytes(data[len(checkpoint.MAGIC) + checkpoint.CHECKSUM_BYTES :])
             data = checkpoint.MAGIC + checkpoint.hashlib.sha256(body).digest() + body
         if bytes(data) == good:
             continue

@@ -133,7 +133,7 @@ def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
     raise InputError(f"checkpoint must be the path of a file or a galapax.Checkpoint, got {checkpoint!r}.")
 
 
-class Keeper(CheckpointWriter, Protocol):
+class CheckpointSession(CheckpointWriter, Protocol):
     """Writes the checkpoints of a call; see storage/checkpoint.py."""
 
     memory: Any  # what the black box of the present task remembered
@@ -293,7 +293,7 @@ class Observers:
     progress: bool | None = None  # a line on the terminal: yes, no, or None for "on a terminal, after a while"
     live: Live | None = None
     title: str = ""  # of the progress line
-    journal: Keeper | None = None
+    journal: CheckpointSession | None = None
 
     def about(self, task: Task, label: str = "") -> Observers:
         """Return these observers with a title for this task. label: put before it."""
@@ -397,9 +397,9 @@ def observers_for_process(task: Task, observers: Observers) -> Observers:
 
 
 class MultiprocessCheckpoint:
-    """A Keeper that gathers the state of all processes and writes it in the first."""
+    """A CheckpointSession that gathers the state of all processes and writes it in the first."""
 
-    def __init__(self, inner: Keeper) -> None:
+    def __init__(self, inner: CheckpointSession) -> None:
         self.inner, self.memory = inner, None
 
     def open(self, task: dict[str, str], title: str) -> None:

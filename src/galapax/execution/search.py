@@ -41,7 +41,7 @@ class CandidatesOnly(NamedTuple):
     candidates: Array
 
 
-def evaluate_sharded(objective: Traced, consts: Any, candidates: Array, count: int) -> Evaluation:
+def evaluate_sharded(objective: TracedObjective, consts: Any, candidates: Array, count: int) -> Evaluation:
     """Evaluate candidates (R, n, d), an equal part on each of `count` devices; all of them get the result."""
     mesh, n = devices.make_mesh(count), candidates.shape[1]
     padding = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
@@ -61,7 +61,7 @@ def evaluate_sharded(objective: Traced, consts: Any, candidates: Array, count: i
 BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, STEP_ACCEPTED = range(6)  # of `StopState.stop_columns`
 
 
-class Traced(Protocol):
+class TracedObjective(Protocol):
     """An objective as part of the program: hashable, its arrays come as data."""
 
     @property
@@ -131,7 +131,7 @@ class Search:
     rules: Rules
     consts: Any = None
     shape: Shape = static(Shape())  # noqa: RUF009 (a field)
-    objective: Traced | None = static(None)  # noqa: RUF009
+    objective: TracedObjective | None = static(None)  # noqa: RUF009
     repairs: int = static(0)
     differences: bool = static(False)
     per_run_stopping: bool = static(True)

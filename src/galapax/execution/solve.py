@@ -28,8 +28,8 @@ from galapax.execution.host_loop import Notify, Watch
 from galapax.execution.island_schedule import IslandSchedule
 from galapax.execution.observers import (
     Best,
+    CheckpointSession,
     Facts,
-    Keeper,
     Observers,
     Progress,
     Waiting,
@@ -148,7 +148,9 @@ def _build_results(task: Task, schedule: Schedule, total: Outcome, evaluator: So
 
 
 @contextmanager
-def _open_checkpoint(task: Task, observers: Observers, interrupt_state: Interrupts) -> Iterator[Keeper | None]:
+def _open_checkpoint(
+    task: Task, observers: Observers, interrupt_state: Interrupts
+) -> Iterator[CheckpointSession | None]:
     """Open the checkpoint of a task, if there is to be one.
 
     SIGTERM, which batch systems send before they kill a process, then stops the run like Ctrl-C, with its last state in

@@ -43,14 +43,13 @@ from galapax.execution.arguments import (
     shrink_population_to_budget,
 )
 from galapax.execution.memory import check_memory, check_population
-from galapax.execution.search import Search, Traced
+from galapax.execution.search import Search, TracedObjective
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.objective.compatibility import check_compatibility, count_objectives
 from galapax.objective.failures import RESAMPLES
 from galapax.objective.probe import probe, sample_equalities
-from galapax.objective.traced import Traced as TracedFunctions
-from galapax.objective.traced import trace
+from galapax.objective.traced import Traced, trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
 MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these
@@ -64,7 +63,7 @@ class Task:
     problem: ProblemDescription  # as a function of genes, see core/space.py
     declared: ProblemDescription  # as the user wrote it: what a Result shows
     options: Options  # with defaults resolved
-    objective: Traced | None  # None for a black box
+    objective: TracedObjective | None  # None for a black box
     consts: Any  # the arrays of the objective
     steps: int  # see `Formulas.steps`
     shape: Shape  # of a black box a guess, until it was called
@@ -461,7 +460,7 @@ def trace_task(task: Task) -> Task:
     return task
 
 
-def _settle_eq_tolerance(task: Task, traced: TracedFunctions) -> tuple[Task, TracedFunctions]:
+def _settle_eq_tolerance(task: Task, traced: Traced) -> tuple[Task, Traced]:
     """Derive the tolerance of equalities from their spread over the box; warn if a given one accepts any point."""
     assert isinstance(task.problem, Problem)
     equalities = sample_equalities(traced, task.problem.bounds, task.dtype)

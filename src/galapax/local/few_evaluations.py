@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from galapax.local.log import EvaluationLog
+from galapax.local.log import SampleLog
 from galapax.local.sqp_by_differences import FIRST_RADIUS, SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES
 from galapax.local.trust_region import TrustRegion
@@ -93,7 +93,7 @@ class FewEvaluations:
     """
 
     def __init__(self, dim: int, seed: int = 0, eq_tolerance: float = 0.0, start: np.ndarray | None = None) -> None:
-        self.log = EvaluationLog(dim, eq_tolerance)
+        self.log = SampleLog(dim, eq_tolerance)
         self.random = np.random.default_rng(seed)
         middle = 0.5 + OFFSET * self.random.uniform(-1.0, 1.0, dim)
         self.start = middle if start is None else np.asarray(start, float)

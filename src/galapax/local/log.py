@@ -10,7 +10,7 @@ MAX_VALUE = 1e120  # of what is remembered then, so that squares of differences 
 CONVEXITY_TOLERANCE = 1e-6  # errors of slopes by differences, as a share of the range of the values
 
 
-class EvaluationLog:
+class SampleLog:
     """Points of the unit box in the order of their evaluation, with one objective and any number of constraints.
 
     A failed evaluation has objective NaN.

@@ -11,10 +11,10 @@ from collections.abc import Generator
 import numpy as np
 from scipy.optimize import nnls
 
-from galapax.local.log import EvaluationLog
+from galapax.local.log import SampleLog
 from galapax.local.quadratic import Quadratic, minimize_in_box, minimize_with_constraints
 
-SUFFICIENT_DECREASE = 1e-4
+SUFFICIENT_MERIT_DECREASE = 1e-4
 MAX_BACKTRACKS = 8
 FIRST_RADIUS = 0.4  # share of the box that a step may cross
 SOFTNESS = 1e-6  # first second derivatives, as a share of those that would keep the first step within the radius
@@ -30,7 +30,7 @@ class SQPByDifferences:
     `run` yields points (k, d) and receives their rows in the log.
     """
 
-    def __init__(self, log: EvaluationLog, row: int, radius: float = FIRST_RADIUS) -> None:
+    def __init__(self, log: SampleLog, row: int, radius: float = FIRST_RADIUS) -> None:
         self.log, self.row, self.radius = log, row, radius
         self.hessian: np.ndarray | None = None  # of the Lagrangian, once two derivatives are known
         self.difference = FIRST_DIFFERENCE  # as long as the second derivatives are not known
@@ -80,7 +80,7 @@ class SQPByDifferences:
         for _ in range(MAX_BACKTRACKS):
             rows = yield np.clip(x + share * step, 0.0, 1.0)[None]
             now = self.merit(self.log.values[rows[0]])
-            if now <= start + SUFFICIENT_DECREASE * share * slope:
+            if now <= start + SUFFICIENT_MERIT_DECREASE * share * slope:
                 self.row = int(rows[0])
                 return True
             minimum = -0.5 * slope * share**2 / (now - start - share * slope)  # of a parabola; 0 after a failure

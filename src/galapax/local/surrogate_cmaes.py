@@ -12,7 +12,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from galapax.local.log import EvaluationLog
+from galapax.local.log import SampleLog
 from galapax.local.quadratic import minimize_in_ball
 
 AGREEMENT = 0.85  # Kendall's tau of model and function from which on the model ranks the rest
@@ -28,7 +28,7 @@ class SurrogateCMAES:
 
     def __init__(
         self,
-        log: EvaluationLog,
+        log: SampleLog,
         mean: np.ndarray,
         sigma: float,
         rng: np.random.Generator,

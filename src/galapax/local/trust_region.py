@@ -12,7 +12,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from galapax.local.log import EvaluationLog
+from galapax.local.log import SampleLog
 from galapax.local.quadratic import Quadratic, fit_minimum_change, minimize_in_box, minimize_with_constraints
 
 MAX_MODEL_POINTS = 350
@@ -30,7 +30,7 @@ class TrustRegion:
     `run` yields points (k, d) and receives their rows in the log.
     """
 
-    def __init__(self, log: EvaluationLog, row: int, radius: float = 0.1, final_radius: float = 1e-7) -> None:
+    def __init__(self, log: SampleLog, row: int, radius: float = 0.1, final_radius: float = 1e-7) -> None:
         self.log, self.row, self.radius, self.final_radius = log, row, radius, final_radius
         self.agreement: list[float] = []  # true over predicted reduction of each step
         self.converged = False

@@ -244,7 +244,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_remember_fork)
 
 
-MAX_CACHED_BYTES = 1024  # of one array; larger ones are sent each time
+MAX_CACHED_TRANSFER_BYTES = 1024  # of one array; larger ones are sent each time
 MAX_CACHED_ARRAYS = 1024  # least recently used ones are dropped
 
 
@@ -255,7 +255,7 @@ def device_put_cached(tree: Any, device: Any = None) -> Any:
     out: list[Any] = [None] * len(leaves)
     uncached = []
     for i, leaf in enumerate(leaves):
-        if isinstance(leaf, np.ndarray | np.generic) and leaf.nbytes <= MAX_CACHED_BYTES:
+        if isinstance(leaf, np.ndarray | np.generic) and leaf.nbytes <= MAX_CACHED_TRANSFER_BYTES:
             out[i] = _put_array(leaf.tobytes(), leaf.dtype, leaf.shape, device, settings)
         elif type(leaf) in (bool, int, float):
             out[i] = _put_number(type(leaf).__name__, leaf.hex() if isinstance(leaf, float) else leaf, device, settings)

@@ -22,7 +22,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 TEMPORARY_PREFIX = ".galapax-"  # of the names of temporaries
-STALE_SECONDS = 3600.0  # age of a temporary from which on its process is taken to be dead
+STALE_FOLDER_SECONDS = 3600.0  # age of a temporary from which on its process is taken to be dead
 PENDING = f"{TEMPORARY_PREFIX}new"  # folder of complete files that wait to be moved into place
 RECORD = f"{TEMPORARY_PREFIX}record"  # in it: which files are removed, and the checksum of what the change replaces
 MAX_RECORD_BYTES = 2**16  # ours have a few hundred
@@ -83,10 +83,10 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove temporaries of killed processes from a folder once they are older than STALE_SECONDS."""
+    """Remove temporaries of killed processes from a folder once they are older than STALE_FOLDER_SECONDS."""
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*.part"):
         with contextlib.suppress(OSError):  # another process may be doing the same
-            if time.time() - leftover.lstat().st_mtime > STALE_SECONDS:
+            if time.time() - leftover.lstat().st_mtime > STALE_FOLDER_SECONDS:
                 shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
 
 

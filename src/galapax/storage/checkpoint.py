@@ -35,7 +35,7 @@ from galapax.storage import atomic
 from galapax.version import __version__
 
 MAGIC = b"galapax checkpoint 1\n"
-DIGEST_BYTES = 32
+CHECKSUM_BYTES = 32
 REGISTERED_TYPES: dict[str, Any] = {
     c.__name__: c
     for c in (
@@ -79,7 +79,7 @@ def unpack(raw: bytes) -> Any:
         raise CorruptFileError("it is not a checkpoint of galapax")
     if not raw.startswith(MAGIC):
         raise CorruptFileError("its format belongs to another version of galapax")
-    start = len(MAGIC) + DIGEST_BYTES
+    start = len(MAGIC) + CHECKSUM_BYTES
     # not kept: a memoryview in the frames of an exception crashes the garbage collector of Python 3.12.1
     if hashlib.sha256(memoryview(raw)[start:]).digest() != raw[len(MAGIC) : start]:
         raise CorruptFileError("it is damaged: its checksum does not match")
