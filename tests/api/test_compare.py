@@ -346,7 +346,7 @@ def test_the_best_is_bold_and_statistical_ties_are_marked():
     assert table.header == ["problem", "b", "a", "far"]
     assert medians(table.rows[0]) == ["p", "5 ≈", "4.5", "104.5"]
     assert bolds(table.rows[0]) == [False, False, True, False]
-    assert medians(table.rows[1]) == ["total time (s)", "1.5", "1.5", "1.5"] and len(table.rows) == 2
+    assert medians(table.rows[1]) == ["total time", "1.5", "1.5", "1.5"] and len(table.rows) == 2
     assert "Median of 10 runs" in table.note and "Mann-Whitney, Holm's correction, level 0.05" in table.note
 
 
@@ -464,7 +464,7 @@ def test_ranks_are_those_of_the_medians():
     table, *_ = summary_tables.build_tables(of(cells))
     assert medians(table.rows[4]) == ["average rank", "1.12", "2.12", "2.75"]
     assert f"Friedman's test over the problems: p = {found.p:.3g}." in table.note
-    assert medians(table.rows[5]) == ["total time (s)", "6", "6", "6"]
+    assert medians(table.rows[5]) == ["total time", "6", "6", "6"]
 
 
 def test_a_study_that_was_stopped_says_what_was_not_run():

@@ -212,14 +212,14 @@ def test_snapshots_are_of_the_cell_that_they_belong_to(monkeypatch, in_batches):
 def test_a_failure_is_reported_for_the_cell_that_had_it():
     calls = 0
 
-    def failing_at_first(x):
+    def failing_at_second(x):
         nonlocal calls
         calls += 1
-        if calls == 1:
+        if calls == 2:  # an exception of the very first call ends the study
             raise RuntimeError("only now")
         return float(bowl_in_numpy(x))
 
-    study = gx.sweep(failing_at_first, BOX, gx.ThreeParentGA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
+    study = gx.sweep(failing_at_second, BOX, gx.ThreeParentGA(population=3), sigma=SIGMA, blackbox=True, **CONSTRAINED)
     assert [cell.n_failed for _, cell in study] == [1, 0]
     assert ["only now" in cell.message for _, cell in study] == [True, False]
 

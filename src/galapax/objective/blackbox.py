@@ -335,10 +335,12 @@ class BlackBox:
         ends_at_failure = not self.workers.retries and self.on_failure == "raise"
         raises_first = not self.workers.retries and self.on_failure is None and not len(self.log)
         for i in places:
-            ends = ends_at_failure or (raises_first and i == places[0])
             call = worker.call_point(self.functions.calls, points[i])
             self._note_call(points[i], i, call, rows)
-            if self.late() or (ends and isinstance(call.answer, Failure)):
+            is_failure = isinstance(call.answer, Failure)
+            has_raised = isinstance(call.answer, Failure) and bool(call.answer.traceback)
+            is_first_error = raises_first and i == places[0] and has_raised
+            if self.late() or (ends_at_failure and is_failure) or is_first_error:
                 return
 
     def _note_call(self, point: np.ndarray, place: int, call: Call, rows: list[int | None]) -> None:
