@@ -138,7 +138,8 @@ def test_failures_raise_with_on_failure_raise():
     def fun(x):
         raise ValueError("the valve is shut")
 
-    with pytest.raises(gx.EvaluationError, match=r"fun raised ValueError: the valve is shut in fun \(test_minimize.py:\d+\), at x = \[") as caught:
+    match = r"fun raised ValueError: the valve is shut in fun \(test_minimize.py:\d+\), at x = \["
+    with pytest.raises(gx.EvaluationError, match=match) as caught:
         solve(fun, blackbox=True, on_failure="raise")
     assert isinstance(caught.value.__cause__, ValueError)
 
