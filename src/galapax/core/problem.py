@@ -28,11 +28,11 @@ def check_tolerance(value: Any) -> EqTolerance | None:
     """Return a valid equality tolerance; None for the default, which follows from the spread of h."""
     if value is None:
         return None
-    values = value if isinstance(value, list | tuple | np.ndarray) else [value]
-    tolerances = tuple(float(check_number(number, "eq_tolerance")) for number in values)
+    is_list = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    tolerances = tuple(float(check_number(number, "eq_tolerance")) for number in (value if is_list else [value]))
     if not tolerances or min(tolerances) < 0:
         raise InputError(f"eq_tolerance must be at least 0, one number or one for each equality, got {value!r}.")
-    return tolerances if isinstance(value, list | tuple | np.ndarray) else tolerances[0]
+    return tolerances if is_list else tolerances[0]
 
 
 def derive_eq_tolerance(eq: np.ndarray, relative: float = RELATIVE_EQ_TOLERANCE) -> tuple[float, ...]:
