@@ -43,7 +43,6 @@ from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
     EqTolerance,
     Problem,
-    as_bounds,
     check_tolerance,
     derive_eq_tolerance,
 )
@@ -123,9 +122,13 @@ class Optimizer:
         mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
         solver = algorithms.resolve_algorithm(algorithm, problem is not None and problem.constrained, mixed=mixed)
         is_left_open = (algorithm, population, generations) == (None, None, None) and restarts == "auto"
-        dim = self._space.dim if self._space is not None else as_bounds(getattr(bounds, "bounds", bounds)).dim
         is_plain = np.ndim(x0) <= 1 and not mixed and str(dtype) == "float64"
-        if is_left_open and is_plain and max_evaluations is not None and is_for_models(max_evaluations, dim):
+        if (
+            is_left_open
+            and is_plain
+            and max_evaluations is not None
+            and is_for_models(max_evaluations, self.problem.dim)
+        ):
             solver = ModelSearch()
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]

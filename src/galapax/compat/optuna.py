@@ -203,7 +203,7 @@ class _Generation:
     points: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        self.points = self.optimizer.ask()
+        self.points = self.optimizer.ask_generation()
 
     def belongs_to(self, study: Study, search: str) -> bool:
         same_study = self.study._storage is study._storage and self.study._study_id == study._study_id
@@ -221,7 +221,7 @@ class _Generation:
                 values = values[:, 0]
             self.optimizer.tell(self.points, values, ineq=ineq if self.is_constrained else None)
             self.number += 1
-            self.points = self.optimizer.ask()
+            self.points = self.optimizer.ask_generation()
 
     def choose_row(self, trials: list[FrozenTrial]) -> int:
         """The point for a new trial: one that no trial has, else EXTRA, else one whose trial takes long."""

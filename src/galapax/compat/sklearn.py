@@ -113,7 +113,7 @@ class GalapaxSearchCV(BaseSearchCV):
         )
         n_left = self.n_iter
         while n_left > 0:
-            points = optimizer.ask()
+            points = optimizer.ask_generation()
             rows = [dict(zip((p.name for p in searched), row, strict=True)) for row in points[:n_left].tolist()]
             candidates = [{p.name: p.value(row.get(p.name, 0.0)) for p in parameters} for row in rows]
             scores = np.full(len(candidates), np.nan)
