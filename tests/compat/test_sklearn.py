@@ -93,7 +93,8 @@ def test_a_candidate_that_fails_is_the_worst():
                 raise ValueError("too large")
             return super().fit(X, y)
 
-    search = GalapaxSearchCV(Fragile(), {"a": gx.real(-1, 1), "depth": [7]}, n_iter=60, cv=2, random_state=2)
+    space = {"a": gx.real(-1, 1), "depth": [7]}
+    search = GalapaxSearchCV(Fragile(), space, algorithm="de", n_iter=60, population=10, cv=2, random_state=2)
     with pytest.warns(UserWarning, match="non-finite"):
         search.fit(X, Y)
     with pytest.raises(ValueError, match="too large"):
