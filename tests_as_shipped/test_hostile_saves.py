@@ -1,6 +1,5 @@
 """Saved runs and checkpoints that were damaged, or written by somebody else, are refused with a sentence."""
 
-import json
 import pickle
 import shutil
 
@@ -32,7 +31,7 @@ def flip_bit(data):
     return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
 
 
-@pytest.mark.parametrize("name", ["result.json", "histories.npz", "runs.csv"])
+@pytest.mark.parametrize("name", ["result.json", "arrays.npz"])
 @pytest.mark.parametrize(
     "damage",
     [flip_bit, lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"[" * 200_000],
@@ -47,12 +46,8 @@ def test_a_damaged_file_is_named(name, damage, saved, tmp_path):
 
 def test_a_pickle_in_an_archive_is_never_executed(saved, tmp_path):
     folder = shutil.copytree(saved, tmp_path / "run")
-    np.savez(folder / "histories.npz", best=np.array([Bomb()], dtype=object))
-    (folder / "manifest.json").unlink()
-    about = json.loads((folder / "result.json").read_text())
-    del about["manifest"]
-    (folder / "result.json").write_text(json.dumps(about))
-    with pytest.raises(gx.InputError, match=r"histories\.npz is damaged"):
+    np.savez(folder / "arrays.npz", population=np.array([Bomb()], dtype=object))
+    with pytest.raises(gx.InputError, match=r"arrays\.npz is damaged"):
         gx.load(folder)
 
 

@@ -47,7 +47,7 @@ def test_compare_runs_every_algorithm_on_every_problem():
 def test_optimizer_makes_the_run_of_minimize():
     optimizer = gx.Optimizer(BOX, "de", population=16, seed=0)
     for _ in range(30):
-        x = optimizer.ask()
+        x = optimizer.ask_generation()
         optimizer.tell(x, ((x - 0.5) ** 2).sum(axis=1))
     result = gx.minimize(call_bowl, BOX, "de", population=16, generations=30, seed=0, blackbox=True)
     assert abs(optimizer.best.fun - result.fun) < 1e-12
@@ -85,5 +85,5 @@ def test_what_a_worker_raises_is_counted_and_never_the_best():
             raise ValueError("left")
         return call_bowl(x)
 
-    result = gx.minimize(fail_on_the_left, BOX, "de", workers=2, population=16, generations=5)
+    result = gx.minimize(fail_on_the_left, BOX, "de", workers=2, population=16, generations=5, on_failure="worst")
     assert result.n_failed > 0 and result.x[0] >= 0 and "left" in str(result.failures[0].error)
