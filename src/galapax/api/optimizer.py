@@ -54,6 +54,7 @@ from galapax.execution.memory import check_population
 from galapax.execution.restart_schedule import RestartState
 from galapax.execution.search import Carry, Search
 from galapax.numerics import compile_cache, devices, random
+from galapax.objective.blackbox import MAX_SHOWN_FAILURES
 from galapax.objective.compatibility import is_differentiable
 from galapax.objective.evaluation_log import EvaluationLog
 from galapax.objective.failures import Failed
@@ -61,8 +62,6 @@ from galapax.objective.traced import trace
 from galapax.objective.worker import Answer, Call, Failure
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.result import Result
-
-MAX_SHOWN_FAILURES = 5  # failed points that the result shows
 
 
 @suggest_arguments
@@ -500,10 +499,10 @@ class Optimizer:
         evaluations, past = self.evaluations, self._restart_state.past
         violation, value = self._best_merit
         sound, row = math.isfinite(value), self._best_row
-        told = pluralize(self.generation, "generation") if self.generation else pluralize(self.nfev, "value")
-        message = f"Told {told}."
+        progress = pluralize(self.generation, "generation") if self.generation else pluralize(self.nfev, "value")
+        message = f"Told {progress}."
         if past:
-            message = f"Told {told} of {pluralize(len(past) + 1, 'search', 'searches')}."
+            message = f"Told {progress} of {pluralize(len(past) + 1, 'search', 'searches')}."
         stop = Stop.TOLERANCE if count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES else Stop.BUDGET
         feasible = sound and violation <= 0
         population = self._told_population(evaluations) if not self.generation else self.population

@@ -119,8 +119,8 @@ def tell_generation(
     eq_tolerance: EqTolerance | None, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
 ) -> tuple[Carry, Array, Array, Array]:
     """What is asked next; the record, the evaluations counted, and what the search says of itself."""
-    own = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
-    carry, row = search.tell(asked, own, number, _evaluation(eq_tolerance, rows))
+    generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
+    carry, row = search.tell(asked, generation_keys, number, _evaluation(eq_tolerance, rows))
     record = Record.unpack(row, search.columns, axis=0)
     return search.ask(carry, number + 1), row, record.evaluations[0], search.termination_codes(carry.state)
 

@@ -338,11 +338,11 @@ class Search:
 
         axes = (self.setting_axes, run_axes(asked.state))
         counts = jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
-        left = self._evaluations_left(asked)
-        if not self.splits_last or left is None:
+        remaining = self._evaluations_left(asked)
+        if not self.splits_last or remaining is None:
             return counts
-        left = left - jnp.where(left > self.repair_cost, self.repair_cost, 0)
-        return jnp.clip(counts, 0, left.astype(jnp.int32))
+        remaining = remaining - jnp.where(remaining > self.repair_cost, self.repair_cost, 0)
+        return jnp.clip(counts, 0, remaining.astype(jnp.int32))
 
     @property
     def repair_cost(self) -> int:
@@ -351,8 +351,8 @@ class Search:
 
     def affords_repairs(self, asked: Carry) -> Array | None:
         """Return whether each run has evaluations left for repairs and a candidate, (R,); None if all have."""
-        left = self._evaluations_left(asked)
-        return None if not self.splits_last or left is None else left > self.repair_cost
+        remaining = self._evaluations_left(asked)
+        return None if not self.splits_last or remaining is None else remaining > self.repair_cost
 
     def _evaluations_left(self, asked: Carry) -> Array | None:
         """Return the evaluations left to each run, (R,); None without a limit."""
@@ -360,11 +360,11 @@ class Search:
             return None
         return self.rules.evaluations - asked.stop_state.stop_columns[:, SPENT]
 
-    def _count_affordable(self, count: Any, left: Any) -> Any:
-        """How many evaluations a run makes in a generation of so many candidates. left: what its budget allows."""
-        if not self.splits_last or left is None:
+    def _count_affordable(self, count: Any, remaining: Any) -> Any:
+        """How many evaluations a run makes in a generation of so many candidates. remaining: what its budget allows."""
+        if not self.splits_last or remaining is None:
             return count + self.repair_cost
-        return jnp.minimum(count + jnp.where(left > self.repair_cost, self.repair_cost, 0), left)
+        return jnp.minimum(count + jnp.where(remaining > self.repair_cost, self.repair_cost, 0), remaining)
 
     def spare(self, asked: Carry, number: Any) -> Array | None:
         """Return the evaluations left to each run after generation `number`, (R,); None without a limit."""
