@@ -48,7 +48,14 @@ from galapax.core.problem import (
     check_tolerance,
     derive_eq_tolerance,
 )
-from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, Restarts, SearchSummary, count_agreeing_searches
+from galapax.core.restarts import (
+    MIN_AGREEING_SEARCHES,
+    NextSearch,
+    Restarts,
+    SearchSummary,
+    count_agreeing_searches,
+    value_resolution,
+)
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points, shrink_population_to_budget
 from galapax.execution.assemble import plain_options, versions
@@ -448,7 +455,12 @@ class Optimizer:
         box, genes = self._search.bounds, np.asarray(finished.x[0], np.float64)
         violation, value = self._survivor_merit(finished.x[0])
         size, x = self._asked.state.candidates.shape[1], (genes - box.lower) / box.span
-        self._restart_state.past.append(SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop))
+        values = np.asarray(self._parents().fitness, np.float64)
+        mean = float(values[np.isfinite(values)].mean()) if np.isfinite(values).any() else math.inf
+        resolution = value_resolution(value, mean, float(np.finfo(self._dtype).eps))
+        self._restart_state.past.append(
+            SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop, resolution)
+        )
         self._leg = self._next()
         assert self._shape is not None
         self._number = self._spent = 0
