@@ -110,6 +110,11 @@ def bowl(x):
     return jnp.sum((x - 0.7) ** 2)
 
 
+def test_descents_into_different_minima_do_not_agree():
+    result = gx.minimize(rastrigin, [(-5.0, 6.0)] * 30, max_evaluations=25_000)
+    assert not result.success and result.fun > 1.0
+
+
 SPENT = 3000  # evaluations: enough for several searches of different sizes
 
 

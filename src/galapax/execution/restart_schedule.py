@@ -436,7 +436,8 @@ def _refine_outcome(
         STOP_CODES[Stop.TOLERANCE],
         refined.track.reason,
     )
-    new_track = replace(refined.track, reason=reason, generations=track.generations + 1)
+    mean = np.where(polished_runs.about.converged, refined.track.best + polished_runs.expected_gain, track.mean)
+    new_track = replace(refined.track, reason=reason, generations=track.generations + 1, mean=mean)
     return replace(refined, track=new_track, polish=None)
 
 
