@@ -13,11 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.errors import InputError, OutOfMemory
-from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Record
-from galapax.core.problem import Problem
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Problem, Record
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
-from galapax.execution.memory import is_out_of_memory
-from galapax.execution.slices import CACHED, MOST
+from galapax.execution.memory import CACHED, MOST, is_out_of_memory
 from galapax.execution.state import Outcome, Polish, to_host
 from galapax.execution.task import Task
 from galapax.local.lbfgs import MAX_STORED_PAIRS_LBFGS

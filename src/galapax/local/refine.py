@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.core.evaluation import Shape
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Shape
 from galapax.local import augmented_lagrangian, lbfgs, sqp
 from galapax.local.augmented_lagrangian import Interval, LagrangianDescent
 from galapax.local.lbfgs import ENDED, Descent

@@ -130,7 +130,9 @@ CF4 = Composition(
 )
 
 
-def compose(composition: Composition, optima: np.ndarray, rotations: np.ndarray, heights: np.ndarray, x: Array) -> Array:
+def compose(
+    composition: Composition, optima: np.ndarray, rotations: np.ndarray, heights: np.ndarray, x: Array
+) -> Array:
     """The weighted sum of the parts at x; each has its optimum (n, d), rotation (n, d, d) and normalising height."""
     like = partial(jnp.asarray, dtype=x.dtype)
     moves = x - like(optima)
