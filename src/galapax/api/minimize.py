@@ -10,15 +10,13 @@ from typing import Any, Literal
 import numpy as np
 
 from galapax import algorithms
-from galapax.api.constraints import stack_constraints
-from galapax.api.keyword_hints import suggest_keywords
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
-from galapax.core.interrupts import interrupts
-from galapax.core.island_model import Islands
+from galapax.core.hints import suggest_keywords
 from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartName, Workers
-from galapax.core.problem import EqTolerance, Problem
-from galapax.core.restarts import Restarts
+from galapax.core.problem import EqTolerance, Problem, stack_constraints
+from galapax.core.restarts import Islands, Restarts
+from galapax.core.stop import interrupts
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
 from galapax.execution.task import (

@@ -13,38 +13,38 @@ import numpy as np
 
 from galapax import algorithms
 from galapax.algorithms.model_search import ModelSearch, is_for_models
-from galapax.api.keyword_hints import suggest_arguments
-from galapax.api.told_result import (
+from galapax.api.trials import (
+    Trial,
     add_front,
     build_history,
     check_algorithm,
+    find_row,
     finish_search,
     insert_points,
-    record_generation,
-    start_search,
-    tell_generation,
-)
-from galapax.api.trials import (
-    Trial,
-    find_row,
     judge_answers,
     match_points,
     parse_points,
     parse_values,
+    record_generation,
     shape_of,
     stack_answers,
+    start_search,
+    tell_generation,
     widths_of,
 )
 from galapax.core.algorithm import Algorithm, Budget, count_repairs, with_python_integers
 from galapax.core.checks import check_integer, pluralize
 from galapax.core.direction import check_direction_count, check_maximize, count_directions, objective_signs, orient
 from galapax.core.errors import InputError
-from galapax.core.evaluation import OUTPUT_NAMES, Population, Shape
+from galapax.core.hints import suggest_arguments
 from galapax.core.options import Compute, Options
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
+    OUTPUT_NAMES,
     EqTolerance,
+    Population,
     Problem,
+    Shape,
     check_tolerance,
     derive_eq_tolerance,
 )
@@ -60,13 +60,12 @@ from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points, shrink_population_to_budget
 from galapax.execution.assemble import plain_options, versions
 from galapax.execution.memory import check_population
-from galapax.execution.restart_schedule import RestartState
+from galapax.execution.schedules import RestartState
 from galapax.execution.search import Carry, Search
 from galapax.numerics import compile_cache, devices, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
-from galapax.objective.compatibility import is_differentiable
-from galapax.objective.evaluation_log import EvaluationLog
-from galapax.objective.failures import Failed
+from galapax.objective.evaluation_log import EvaluationLog, Failed
+from galapax.objective.function_identity import is_differentiable
 from galapax.objective.traced import trace
 from galapax.objective.worker import Answer, Call, Failure
 from galapax.results.evaluations import Evaluations, tabulate_evaluations

@@ -22,12 +22,12 @@ from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_integer, check_positive
 from galapax.core.direction import objective_signs
 from galapax.core.errors import InputError, unknown_name_error
-from galapax.core.island_model import Islands
 from galapax.core.options import Options, group_arguments
 from galapax.core.problem import MinMaxProblem, Problem
+from galapax.core.restarts import Islands
 from galapax.execution.observers import Checkpoint
 from galapax.execution.task import MIN_DEFAULT_GENERATIONS, count_named_objectives, default_algorithm, resolve_options
-from galapax.objective.compatibility import count_objectives
+from galapax.objective.function_identity import count_objectives
 from galapax.operators import differential
 from galapax.results.front import ASK_USER, CHOICE_RULES
 from galapax.results.front import choose as choose_point

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from galapax import algorithms
@@ -11,9 +11,37 @@ from galapax.api.optimizer import Optimizer
 from galapax.core.algorithm import Algorithm, Budget
 from galapax.core.checks import pluralize
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Shape
+from galapax.core.problem import Shape
 from galapax.core.variables import Variable
 from galapax.execution.arguments import shrink_population_to_budget
+from galapax.execution.observers import Progress
+
+
+class FirstError:
+    """A function that is called until it raises, and keeps the exception."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self.error: Exception | None = None
+
+    def __call__(self, x: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        try:
+            return self.function(x)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def is_raised(self, progress: Progress) -> bool:
+        """A callback that stops the run after an exception."""
+        return self.error is not None
+
+    def reraise(self) -> None:
+        """Raise the exception, if there is one."""
+        if self.error is not None:
+            raise self.error
+
 
 DEFAULT_EVALUATIONS = 100  # for which the default algorithm is chosen if nobody says how many
 MIN_EVALUATIONS = 50  # for which a search is planned: it may end earlier

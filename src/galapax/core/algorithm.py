@@ -17,9 +17,8 @@ import numpy as np
 from jax import Array
 
 from galapax.core.errors import UnknownArgument
-from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.hints import HYPERPARAMETERS, find_answers
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 
 

@@ -28,8 +28,7 @@ from galapax.core.checks import (
 )
 from galapax.core.direction import Maximize, check_maximize
 from galapax.core.errors import InputError
-from galapax.core.island_model import Islands, parse_islands
-from galapax.core.restarts import Restarts
+from galapax.core.restarts import Islands, Restarts, parse_islands
 
 Engine = Literal["auto", "xla", "fused", "native"]
 FailurePolicy = Literal["worst", "raise", "resample"]

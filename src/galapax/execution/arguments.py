@@ -14,14 +14,12 @@ from galapax.core.algorithm import Algorithm, Budget, count_repairs
 from galapax.core.checks import abbreviate, as_float_array, check_number
 from galapax.core.direction import count_directions, objective_signs, orient
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Shape
-from galapax.core.island_model import Islands
 from galapax.core.options import Options, Workers
-from galapax.core.problem import Problem, ProblemDescription
-from galapax.core.restarts import Restarts
+from galapax.core.problem import Problem, ProblemDescription, Shape
+from galapax.core.restarts import Islands, Restarts
 from galapax.core.stop import UNLIMITED
 from galapax.numerics import devices
-from galapax.objective.compatibility import is_differentiable
+from galapax.objective.function_identity import is_differentiable
 
 DEFAULT_TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 MIN_SHRUNK_POPULATION = 8  # individuals that a population has at least where few evaluations make it smaller

@@ -17,17 +17,15 @@ from galapax.core.algorithm import name_methods
 from galapax.core.checks import abbreviate
 from galapax.core.direction import orient
 from galapax.core.errors import InputError
-from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Evaluation, Population, Record
 from galapax.core.options import LEAVES, Options, read
-from galapax.core.problem import Problem, ProblemDescription
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Evaluation, Population, Problem, ProblemDescription, Record
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task
 from galapax.numerics import devices
 from galapax.objective.blackbox import BlackBox
-from galapax.objective.failures import summarise
-from galapax.objective.probe import PROBE_ROWS, evaluate_points
-from galapax.objective.traced import Traced, trace
+from galapax.objective.evaluation_log import summarise
+from galapax.objective.traced import PROBE_ROWS, Traced, evaluate_points, trace
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.front import Front, build_front, knee, merge_fronts
 from galapax.results.result import History, Result, Runs, attach_replay

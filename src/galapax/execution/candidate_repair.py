@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import count_candidate_evaluations
-from galapax.core.evaluation import Evaluation
-from galapax.core.problem import EqTolerance
+from galapax.core.problem import EqTolerance, Evaluation
 from galapax.numerics import random
 from galapax.operators.constraint_handling import difference_jacobian, difference_points, newton_repair
 from galapax.operators.discrete import round_codes

@@ -12,10 +12,8 @@ import numpy as np
 from jax import Array
 
 from galapax.core.algorithm import count_candidate_evaluations
-from galapax.core.evaluation import Evaluation, Population, Shape
-from galapax.core.interrupts import Interrupts
-from galapax.core.problem import EqTolerance
-from galapax.core.stop import RUNNING
+from galapax.core.problem import EqTolerance, Evaluation, Population, Shape
+from galapax.core.stop import RUNNING, Interrupts
 from galapax.execution import search as searching
 from galapax.execution.candidate_repair import count_failed_probes, probe_points, repair, sample_replacements
 from galapax.execution.host_loop import Slice
@@ -24,7 +22,7 @@ from galapax.execution.state import restore_arrays, summarize_chunk
 from galapax.numerics import random
 from galapax.numerics.compile_cache import CompileTimer
 from galapax.objective.blackbox import BlackBox
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import summarise
 
 PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the smallest population has
 

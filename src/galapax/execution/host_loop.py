@@ -1,7 +1,7 @@
 """The host loop, the same for every engine: runs chunks of generations and calls the observers between them.
 
 A chunk runs without the host. Between chunks come progress, callback, Ctrl-C, the deadline and the live page. The runs
-of an ensemble are cut into slices (see slices.py), which advance chunk by chunk.
+of an ensemble are cut into slices (see memory.py), which advance chunk by chunk.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Columns, Population
-from galapax.core.interrupts import Interrupts
-from galapax.core.stop import RUNNING, STOP_CODES, Stop
-from galapax.execution.live_view import ChunkView
+from galapax.core.problem import Columns, Population
+from galapax.core.stop import RUNNING, STOP_CODES, Interrupts, Stop
+from galapax.execution.observers import ChunkView
 from galapax.execution.search import Carry, Finished, Search
 from galapax.execution.state import (
     BatchCheckpoint,
@@ -38,6 +37,9 @@ from galapax.execution.state import (
     truncate,
 )
 from galapax.numerics.compile_cache import CompileTimer
+
+if TYPE_CHECKING:
+    from galapax.execution.observers import Viewer
 
 
 @dataclass
@@ -122,21 +124,6 @@ class Engine(Protocol):
 
         Ends where another thread is compiling them.
         """
-
-
-class Viewer(Protocol):
-    """Observer called between the chunks of a batch; may pause or stop it. Called in the run's thread."""
-
-    max_generations: int  # generations that the next chunk may have
-
-    def on_chunk(self, made: int, before: Track, now: Track, glance: ChunkView, last: bool) -> None:
-        """Called after generation `made`. before, now: tracks before and after the chunk. last: no chunk follows.
-
-        The arrays of `glance` are on the device, and the next chunk overwrites them.
-        """
-
-    def wait_if_paused(self, interrupted: Callable[[], bool]) -> Stop | None:
-        """Return when the run may continue or Ctrl-C was pressed; a Stop ends the run."""
 
 
 def _identity(track: Track) -> Track:

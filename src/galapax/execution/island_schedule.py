@@ -18,17 +18,17 @@ import numpy as np
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, insert_immigrants, is_shared
-from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Population, Record
-from galapax.core.island_model import Islands
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.restarts import Islands
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.execution.batch_runner import Group
 from galapax.execution.host_loop import BatchView, Slice, Watch
-from galapax.execution.live_view import ChunkView
+from galapax.execution.observers import ChunkView
 from galapax.execution.search import REASON, Carry, Search, active_state, run_axes
 from galapax.execution.state import BatchCheckpoint, Outcome, Track, merge_populations, to_host
 from galapax.execution.task import Task
 from galapax.metrics.indicators import non_dominated
-from galapax.numerics import devices, processes, random
+from galapax.numerics import devices, random
 from galapax.numerics.compile_cache import CompileTimer
 from galapax.operators import migration
 
@@ -36,10 +36,10 @@ from galapax.operators import migration
 class Migration:
     """The migrations of a batch of runs, whose rows are in order of islands, then runs.
 
-    share: which of the processes' slices these are, see numerics/processes.py.
+    share: which of the processes' slices these are, see numerics/devices.py.
     """
 
-    def __init__(self, islands: Islands, seed: int, target: float, share: processes.ProcessShard) -> None:
+    def __init__(self, islands: Islands, seed: int, target: float, share: devices.ProcessShard) -> None:
         self.islands, self.seed, self.target, self.share = islands, seed, target, share
         self.lockstep = share.is_distributed
 
@@ -87,10 +87,10 @@ class Migration:
         return checkpoint._replace(carries=carries, tracks=tracks, history=history, snapshots=snapshots)
 
     def all_gather(self, track: Track) -> Track:
-        return Track.join(processes.all_gather_object(track)) if self.share.is_distributed else track
+        return Track.join(devices.all_gather_object(track)) if self.share.is_distributed else track
 
     def agree_on_stop(self, stop: Stop | None) -> Stop | None:
-        reasons = processes.all_gather_object(stop) if self.share.is_distributed else [stop]
+        reasons = devices.all_gather_object(stop) if self.share.is_distributed else [stop]
         return next((reason for reason in reasons if reason is not None), None)
 
     def _rows_of_finished_runs(self, batches: list[Slice]) -> np.ndarray:

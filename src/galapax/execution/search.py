@@ -24,8 +24,7 @@ from galapax.core.algorithm import (
     select_solutions,
     static,
 )
-from galapax.core.evaluation import Columns, Evaluation, Population, Record, Shape
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Columns, Evaluation, Population, Record, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
 from galapax.metrics.hypervolume import hypervolume_by_generation

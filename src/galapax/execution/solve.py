@@ -17,18 +17,16 @@ import jax
 import numpy as np
 
 from galapax.core.errors import EvaluationError
-from galapax.core.interrupts import Interrupts, interrupts
 from galapax.core.problem import Problem
-from galapax.core.stop import RUNNING, UNLIMITED, Stop
+from galapax.core.stop import RUNNING, UNLIMITED, Interrupts, Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
 from galapax.execution.batch_runner import RunContext, open_black_box
-from galapax.execution.engine_selection import select_engine
+from galapax.execution.compiled import select_engine
 from galapax.execution.fingerprint import fingerprint
 from galapax.execution.host_loop import Notify, Watch
 from galapax.execution.island_schedule import IslandSchedule
 from galapax.execution.observers import (
     Best,
-    CheckpointSession,
     Facts,
     Observers,
     Progress,
@@ -38,9 +36,8 @@ from galapax.execution.observers import (
     read_best,
 )
 from galapax.execution.polish import check_polish, polish, precompile_if_expected
-from galapax.execution.restart_schedule import RestartSchedule
-from galapax.execution.schedules import IndependentSchedule, Schedule, run_schedule
-from galapax.execution.state import Outcome, Polish, Track, best_of_run
+from galapax.execution.schedules import IndependentSchedule, RestartSchedule, Schedule, run_schedule
+from galapax.execution.state import CheckpointSession, Outcome, Polish, Track, best_of_run
 from galapax.execution.task import Task
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.blackbox import BlackBox

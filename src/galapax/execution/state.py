@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.errors import InputError
-from galapax.core.evaluation import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
 from galapax.core.stop import RUNNING, Stop
 from galapax.execution.search import REASON, Carry, Finished, Search
 from galapax.numerics import compile_cache, devices
@@ -494,3 +494,58 @@ def restore_arrays(
             "version or with other settings."
         )
     return jax.tree.unflatten(structure, jax.device_put(arrays, device))
+
+
+class CheckpointSession(CheckpointWriter, Protocol):
+    """Writes the checkpoints of a call; see storage/checkpoint.py."""
+
+    memory: Any  # what the black box of the present task remembered
+
+    def open(self, task: dict[str, str], title: str) -> None:
+        """Begin a task with this fingerprint."""
+
+    def close(self) -> None:
+        """End the task."""
+
+
+class MultiprocessCheckpoint:
+    """A CheckpointSession that gathers the state of all processes and writes it in the first."""
+
+    def __init__(self, inner: CheckpointSession) -> None:
+        self.inner, self.memory = inner, None
+
+    def open(self, task: dict[str, str], title: str) -> None:
+        self.inner.open(task, title)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def begin_batch(self) -> Outcome | BatchCheckpoint | None:
+        return self.inner.begin_batch()
+
+    def sizes(self) -> tuple[int, int] | None:
+        return self.inner.sizes()
+
+    def restart_batch(self) -> None:
+        self.inner.restart_batch()
+
+    def due(self, generation: int) -> bool:
+        return bool(devices.all_gather_object(self.inner.due(generation))[0])
+
+    def save(self, standing: BatchCheckpoint) -> None:
+        gathered: list[BatchCheckpoint] = devices.all_gather_object(standing)
+        carries, tracks, history = (
+            [item for each in gathered for item in getattr(each, name)] for name in ("carries", "tracks", "history")
+        )
+        snapshots, runs = _merge_snapshots([each.snapshots for each in gathered]), sum(each.runs for each in gathered)
+        self.inner.save(
+            standing._replace(carries=carries, tracks=tracks, history=history, snapshots=snapshots, runs=runs)
+        )
+
+    def finish_batch(self, outcome: Outcome) -> None:
+        self.inner.finish_batch(Outcome.join(devices.all_gather_object(outcome)))
+
+
+def _merge_snapshots(snapshots: list[dict[int, list[Population]]]) -> dict[int, list[Population]]:
+    """Merge the snapshots of all processes, by generation."""
+    return {g: [p for by_generation in snapshots for p in by_generation[g]] for g in snapshots[0]}

@@ -17,13 +17,14 @@ from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_intege
 from galapax.core.checks import check_integer
 from galapax.core.direction import check_direction_count, count_directions, objective_signs
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Columns, Shape
 from galapax.core.options import Options, threads_from_environment
 from galapax.core.problem import (
+    Columns,
     EqTolerance,
     MinMaxProblem,
     Problem,
     ProblemDescription,
+    Shape,
     check_tolerance,
     derive_eq_tolerance,
 )
@@ -47,10 +48,9 @@ from galapax.execution.memory import check_memory, check_population
 from galapax.execution.search import Search, TracedObjective
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
-from galapax.objective.compatibility import check_compatibility, count_objectives
-from galapax.objective.failures import RESAMPLES
-from galapax.objective.probe import probe, sample_equalities
-from galapax.objective.traced import Traced, trace
+from galapax.objective.evaluation_log import RESAMPLES
+from galapax.objective.function_identity import check_compatibility, count_objectives
+from galapax.objective.traced import Traced, probe, sample_equalities, trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
 MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these

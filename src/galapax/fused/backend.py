@@ -24,8 +24,8 @@ from galapax.core.algorithm import estimate_cost
 from galapax.core.stability import experimental
 from galapax.execution.compiled import Call, Pace
 from galapax.execution.host_loop import Slice
+from galapax.execution.memory import map_on_threads
 from galapax.execution.search import Carry, Search
-from galapax.execution.slices import map_on_threads
 from galapax.execution.state import summarize_chunk
 from galapax.fused import kernel as kernels
 from galapax.fused.cpu_kernel import CpuKernel

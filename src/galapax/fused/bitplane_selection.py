@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from galapax.fused.expr import Expr, Index, index_text
+from galapax.fused.c_expressions import Expr, Index, index_text
 from galapax.fused.graph import Node
 
 if TYPE_CHECKING:

@@ -1,11 +1,34 @@
-"""C expressions of elementwise operations: C types, literals, and a table from primitive to expression."""
+"""C expressions: elements and indices, types and literals, and a table from elementwise primitive to expression."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from galapax.fused.graph import Node, NotFusible
+
+
+class Expr(NamedTuple):
+    """A C expression, and the depth of the innermost scope that it depends on."""
+
+    text: str
+    depth: int
+
+
+Index = int | Expr
+Storage = str | list[str]  # the C array that holds a node, or the registers of a small one
+ElementKey = tuple[int, tuple[int | str, ...]]  # node id and index
+
+
+def element_key(node: Node, index: Sequence[Index]) -> ElementKey:
+    """Return the key by which an element that was already emitted is found again."""
+    return node.id, tuple(i if isinstance(i, int) else i.text for i in index)
+
+
+def index_text(index: Index) -> str:
+    return str(index) if isinstance(index, int) else index.text
+
 
 C_TYPES = {
     "float32": "float",

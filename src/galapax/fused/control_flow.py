@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import STORAGE_TYPES, c_type
-from galapax.fused.expr import Storage, index_text
+from galapax.fused.c_expressions import STORAGE_TYPES, Storage, c_type, index_text
 from galapax.fused.graph import Node, Region
 from galapax.fused.iteration_domains import MAX_REGISTER_ELEMENTS, squeeze_shape
 

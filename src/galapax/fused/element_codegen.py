@@ -13,8 +13,18 @@ from dataclasses import dataclass, field
 
 from galapax.fused import thread_reductions
 from galapax.fused.bitplane_selection import emit_replacement_index
-from galapax.fused.c_expressions import CUMULATIVE_OPS, ELEMENTWISE, REDUCTION_OPS, c_literal, c_type
-from galapax.fused.expr import ElementKey, Expr, Index, Storage, element_key
+from galapax.fused.c_expressions import (
+    CUMULATIVE_OPS,
+    ELEMENTWISE,
+    REDUCTION_OPS,
+    ElementKey,
+    Expr,
+    Index,
+    Storage,
+    c_literal,
+    c_type,
+    element_key,
+)
 from galapax.fused.generation_table import GenerationTable
 from galapax.fused.graph import Node, NotFusible, postorder
 from galapax.fused.index_maps import INDEX_MAPS

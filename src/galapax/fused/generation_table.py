@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import ALIGNMENT_BYTES, ELEMENTWISE, ITEM_BYTES, c_type
-from galapax.fused.expr import Expr, Index
+from galapax.fused.c_expressions import ALIGNMENT_BYTES, ELEMENTWISE, ITEM_BYTES, Expr, Index, c_type
 from galapax.fused.graph import Node
 from galapax.fused.iteration_domains import SHAPE_OPS
 

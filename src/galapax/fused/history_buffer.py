@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import ELEMENTWISE, c_type
-from galapax.fused.expr import index_text
+from galapax.fused.c_expressions import ELEMENTWISE, c_type, index_text
 from galapax.fused.generation_table import TABLE_SHAPE_OPS
 from galapax.fused.graph import Node
 from galapax.fused.iteration_domains import MAX_REGISTER_ELEMENTS, dependencies, squeeze_shape

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import c_literal, c_type, combine
-from galapax.fused.expr import Expr, Index, Storage, index_text
+from galapax.fused.c_expressions import Expr, Index, Storage, c_literal, c_type, combine, index_text
 from galapax.fused.graph import Node, NotFusible
 from galapax.fused.iteration_domains import is_single_window_scatter, squeeze_shape
 from galapax.fused.value_ranges import value_range

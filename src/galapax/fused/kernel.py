@@ -17,7 +17,7 @@ from galapax.core.stop import RUNNING
 from galapax.execution.search import REASON, Carry, Search, StopState
 from galapax.fused.graph import NotFusible
 from galapax.fused.kernel_source import KernelSource, LaunchShape, lower_generation
-from galapax.numerics import devices, disk_cache, program_files, random
+from galapax.numerics import compile_cache, devices, disk_cache, random
 from galapax.objective.traced import Formulas
 
 
@@ -48,7 +48,7 @@ def generate_source(search: Search, runs: int, shape: LaunchShape = LaunchShape(
     """
     leaves, tree = jax.tree.flatten(search)
     structure = jax.tree.unflatten(tree, [0] * len(leaves))
-    name = program_files.program_name(_trace_and_lower, shape, structure, _leaf_types(search, leaves))
+    name = compile_cache.program_name(_trace_and_lower, shape, structure, _leaf_types(search, leaves))
     text = None if name is None else disk_cache.load_value(name, "kernel")
     if not isinstance(text, KernelSource | str):
         try:

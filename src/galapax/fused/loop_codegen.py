@@ -8,8 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from galapax.fused.bitplane_selection import count_plane_words, emit_bitplanes
-from galapax.fused.c_expressions import ITEM_BYTES, REDUCTION_OPS, STORAGE_TYPES, c_type
-from galapax.fused.collective import emit_collective
+from galapax.fused.c_expressions import (
+    ITEM_BYTES,
+    REDUCTION_OPS,
+    STORAGE_TYPES,
+    Expr,
+    Index,
+    Storage,
+    c_type,
+    element_key,
+    index_text,
+)
 from galapax.fused.control_flow import emit_control_flow
 from galapax.fused.cooperative_reductions import (
     Accumulators,
@@ -19,6 +28,7 @@ from galapax.fused.cooperative_reductions import (
     bind_results,
     declare_accumulators,
     emit_block_partials,
+    emit_collective,
     emit_warp_partials,
     is_order_independent,
     list_cpu_folds,
@@ -26,9 +36,7 @@ from galapax.fused.cooperative_reductions import (
 )
 from galapax.fused.cost_model import estimate_loop_ops, find_loop_body, is_computed_by, longest_inner_reduction
 from galapax.fused.element_codegen import Buffer, ElementEmitter, ThreadLoop
-from galapax.fused.expr import Expr, Index, Storage, element_key, index_text
 from galapax.fused.graph import Node, Region
-from galapax.fused.inplace import find_last_reading_stage
 from galapax.fused.iteration_domains import (
     CONTROL_FLOW_OPS,
     is_collective,
@@ -37,6 +45,7 @@ from galapax.fused.iteration_domains import (
     squeeze_shape,
     thread_axes,
 )
+from galapax.fused.shared_memory import find_last_reading_stage
 from galapax.fused.stages import plan_stages
 from galapax.fused.thread_reductions import prefetch_reduction
 

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import CUMULATIVE_OPS, TYPE_SUFFIXES, c_type, combine, identity_element
-from galapax.fused.expr import Expr, Index
+from galapax.fused.c_expressions import CUMULATIVE_OPS, TYPE_SUFFIXES, Expr, Index, c_type, combine, identity_element
 from galapax.fused.graph import Node, NotFusible
 from galapax.fused.value_ranges import value_range
 

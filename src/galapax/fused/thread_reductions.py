@@ -10,12 +10,15 @@ from galapax.fused.c_expressions import (
     CUMULATIVE_OPS,
     REDUCTION_OPS,
     TYPE_SUFFIXES,
+    Expr,
+    Index,
     c_literal,
     c_type,
     combine,
+    element_key,
     identity_element,
+    index_text,
 )
-from galapax.fused.expr import Expr, Index, element_key, index_text
 from galapax.fused.graph import Node, NotFusible
 from galapax.fused.iteration_domains import MAX_UNROLLED_STEPS, reduction_length
 

@@ -10,14 +10,19 @@ import numpy as np
 
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import EvaluationError, InputError
-from galapax.core.evaluation import OUTPUT_NAMES, Shape, returned_by_fun
 from galapax.core.options import Workers
-from galapax.core.problem import BLACK_BOX_EQ_TOLERANCE, Problem, derive_eq_tolerance
+from galapax.core.problem import (
+    BLACK_BOX_EQ_TOLERANCE,
+    OUTPUT_NAMES,
+    Problem,
+    Shape,
+    derive_eq_tolerance,
+    returned_by_fun,
+)
 from galapax.core.user_code import as_user_error
 from galapax.objective import worker
-from galapax.objective.compatibility import check_arity, check_names
-from galapax.objective.evaluation_log import EvaluationLog
-from galapax.objective.failures import Failed, WorkerTraceback
+from galapax.objective.evaluation_log import EvaluationLog, Failed, WorkerTraceback
+from galapax.objective.function_identity import check_arity, check_names
 from galapax.objective.remote import RemoteEvaluator
 from galapax.objective.worker import Answer, Call, Failure, Functions
 

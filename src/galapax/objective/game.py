@@ -12,8 +12,7 @@ from jax import Array
 
 from galapax.algorithms.minmax_cde import judge
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation
-from galapax.core.problem import Bounds, Function
+from galapax.core.problem import Bounds, Evaluation, Function
 from galapax.numerics.jaxpr import Jaxpr
 from galapax.objective.hoist_constants import Constants, HoistedPrograms, call
 from galapax.objective.traced import text_of, trace_one

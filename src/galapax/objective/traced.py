@@ -1,4 +1,7 @@
-"""Traces the user's functions into JAX programs that are compared by their text, and checks how they index x."""
+"""Traces the user's functions into JAX programs that are compared by their text, and checks how they index x.
+
+A problem is also evaluated at a few points: before the run as a check, after it for what a Result says of the answers.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import hashlib
 import math
 import os
 import re
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -18,15 +22,13 @@ from jax import Array
 
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Shape, Values
-from galapax.core.problem import Bounds, EqTolerance, Function, Problem
+from galapax.core.problem import Bounds, EqTolerance, Evaluation, Function, Problem, Shape, Values
 from galapax.core.user_code import as_user_error, user_location, warn
-from galapax.numerics import trigonometry
+from galapax.numerics import compile_cache, trigonometry
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, Literal
-from galapax.objective.compatibility import check_arity, check_names
-from galapax.objective.failures import summarise
-from galapax.objective.function_identity import Draws, NotHashable, closure_fingerprint
+from galapax.objective.evaluation_log import summarise
+from galapax.objective.function_identity import Draws, NotHashable, check_arity, check_names, closure_fingerprint
 from galapax.objective.hoist_constants import Constants, HoistedPrograms, call
 from galapax.operators.constraint_handling import newton_repair
 
@@ -449,3 +451,82 @@ def _stack(out: Any, n: int) -> Array:
     """The outputs of a program, one or several, as (n, k)."""
     columns = [o.reshape(n, -1) for o in out]
     return columns[0] if len(columns) == 1 else jnp.concatenate(columns, axis=1)
+
+
+PROBE_ROWS = 8  # points at which an objective is tried before the run is compiled
+MAX_PROBES = 512  # points at which one is tried that has no value at the first ones: most of the box may be a penalty
+
+
+def evaluate_rows(formulas: Formulas, consts: Any, x: Array) -> Evaluation:
+    return formulas(consts, x)
+
+
+def evaluate_points(traced: Traced, points: np.ndarray, dtype: Any, rows: int = PROBE_ROWS) -> Evaluation:
+    """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once."""
+    formulas, consts = traced
+    rows = formulas.together or rows
+    evaluations = []
+    for rows_now in (points[i : i + rows] for i in range(0, len(points), rows)):
+        padded = np.concatenate([rows_now, np.repeat(rows_now[:1], rows - len(rows_now), axis=0)])
+        out = jax.device_get(compile_cache.call(evaluate_rows, (formulas,), consts, padded.astype(dtype)))
+        evaluations.append(jax.tree.map(lambda a: a[: len(rows_now)], out))  # noqa: B023 (used at once)
+    return jax.tree.map(lambda *a: np.concatenate(a), *evaluations)
+
+
+MAX_REMEMBERED = 256
+MAX_COMPARED_BYTES = 2**16  # bytes of arrays that are too many to be compared
+# formulas with their numbers, arrays and points at which they gave a value; arrays on a device are known by identity
+_passed: dict[Any, list[weakref.ref[Any]]] = {}
+
+
+def _dead_reference() -> None:
+    """As a reference to what is no more."""
+
+
+@lru_cache(maxsize=16)
+def _probe_shares(dim: int, count: int = PROBE_ROWS) -> np.ndarray:
+    """The points tried, in shares of the box."""
+    share = np.random.default_rng(0).random((count, dim))
+    share[0] = 0.5
+    return share
+
+
+TOLERANCE_POINTS = 64  # at which equalities are evaluated to choose their tolerance
+
+
+def sample_equalities(traced: Traced, bounds: Bounds, dtype: Any) -> np.ndarray:
+    """Return the values of the equalities at points spread over the box, (n, q)."""
+    shares = np.random.default_rng(0).random((TOLERANCE_POINTS, bounds.dim))
+    points = np.asarray(bounds.lower) + shares * np.asarray(bounds.span)
+    return np.asarray(evaluate_points(traced, points, dtype).eq, np.float64)
+
+
+def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
+    """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
+    points = np.asarray(bounds.lower) + _probe_shares(bounds.dim) * np.asarray(bounds.span)
+    numbers = tuple(values.tobytes() for values in traced.consts.numbers.values())
+    arrays = traced.consts.arrays
+    is_small = sum(array.nbytes for array in arrays) <= MAX_COMPARED_BYTES
+    array_keys = tuple(a.tobytes() if isinstance(a, np.ndarray) else id(a) for a in arrays) if is_small else ()
+    key = (traced.formulas.digest, numbers, array_keys, points.tobytes(), str(dtype))
+    if is_small and all(reference() is not None for reference in _passed.get(key, [_dead_reference])):
+        return
+    out = evaluate_points(traced, points, dtype)
+    if not out.failed.all():
+        if len(_passed) >= MAX_REMEMBERED:
+            _passed.clear()
+        if is_small:
+            _passed[key] = [weakref.ref(a) for a in arrays if not isinstance(a, np.ndarray)]
+        return
+    points = np.asarray(bounds.lower) + _probe_shares(bounds.dim, MAX_PROBES) * np.asarray(bounds.span)
+    for start in range(PROBE_ROWS, MAX_PROBES, PROBE_ROWS):
+        more = evaluate_points(traced, points[start : start + PROBE_ROWS], dtype)
+        if not more.failed.all():
+            return
+    raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
+    broken = next((name for name, values in raw.items() if not np.isfinite(values).all(axis=1).any()), "fun")
+    raise InputError(
+        f"{broken} returned NaN or inf at all {MAX_PROBES} points tried in the box, for example at x = "
+        f"{np.array2string(points[0], precision=4, threshold=6)}: check the formula there. If only a small part of the "
+        'box is defined, pass on_failure="worst" to search for it.'
+    )

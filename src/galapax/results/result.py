@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from galapax.core.checks import HTMLRepr, abbreviate
 from galapax.core.direction import objective_signs
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.problem import ProblemDescription
+from galapax.core.problem import Population, ProblemDescription
 from galapax.core.stop import Stop
 from galapax.metrics.statistics import expected_running_time, wilson_interval
 from galapax.results.preference import Ask, ask_in_terminal, choose_by_asking
@@ -352,7 +351,7 @@ class Result(dict[str, Any], HTMLRepr):
         A run or study saved there before is replaced, all at once and not before the new one is written. Files that
         galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
         """
-        from galapax.view.saving import save
+        from galapax.view.accessor import save
 
         return save(self, folder)
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from galapax.core.direction import check_maximize, objective_signs
 from galapax.core.problem import Problem
-from galapax.execution import live_view
+from galapax.execution import observers
 from galapax.execution.observers import Facts
-from galapax.objective.probe import evaluate_points
-from galapax.objective.traced import Traced, trace
+from galapax.objective.traced import Traced, evaluate_points, trace
 from galapax.view.live.messages import JsonObject, gene_bounds, to_json_number
 
 CONTOUR_SIDE = 72  # points of a grid along each variable
@@ -51,7 +50,7 @@ class ContourGrids:
         the box if there is none yet. recompute: do not take the cached one.
         """
         problem, (first, second, objective) = self.facts.problem, key
-        n_shown = min(problem.dim, live_view.MAX_VARIABLES)
+        n_shown = min(problem.dim, observers.MAX_VARIABLES)
         if not (0 <= first < n_shown and 0 <= second < n_shown and first != second and objective >= 0):
             return {"why": "Choose two different variables."}
         if not self.facts.contours:

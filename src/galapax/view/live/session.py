@@ -21,11 +21,10 @@ import jax
 import numpy as np
 
 from galapax.core.direction import objective_signs
-from galapax.core.evaluation import Record
+from galapax.core.problem import Record
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
-from galapax.execution import live_view
-from galapax.execution.live_view import ChunkView
-from galapax.execution.observers import Facts, Progress, time_left
+from galapax.execution import observers
+from galapax.execution.observers import ChunkView, Facts, Progress, time_left
 from galapax.execution.state import Track
 from galapax.numerics import devices
 from galapax.view.live.contours import ContourGrids
@@ -112,7 +111,7 @@ class LiveSession:
         self._curve_version = 0  # changes when points already sent are no longer the ones kept
         self._samples: deque[tuple[float, int, Progress | None]] = deque(maxlen=30)
         self._progress: Progress | None = None
-        self._frame: tuple[int, int, live_view.PopulationSample] | None = None  # generation, run
+        self._frame: tuple[int, int, observers.PopulationSample] | None = None  # generation, run
         self._n_frames = 0
         self._packed_frame: tuple[int, bytes] = (0, b"")
         self._contour_grids = ContourGrids(facts)
@@ -142,8 +141,8 @@ class LiveSession:
             row = [math.nan] * len(self._curve[-1][1:]) if self._curve else [math.nan] * 3
             row[0] = self._sign * float(track.best[track.best_run])
             if len(values) > 1:
-                row[-len(live_view.QUANTILES) :] = values[
-                    np.rint(np.array(live_view.QUANTILES) * (len(values) - 1)).astype(int)
+                row[-len(observers.QUANTILES) :] = values[
+                    np.rint(np.array(observers.QUANTILES) * (len(values) - 1)).astype(int)
                 ]
             generation = int(track.generations.max()) + 1
             with self._condition:
@@ -269,12 +268,12 @@ class LiveSession:
         shape = chunk_view.shape
         longest = int(length.max())
         offsets = (
-            np.unique(np.linspace(0, longest - 1, live_view.ROWS).astype(np.int32)) if longest else np.zeros(0, int)
+            np.unique(np.linspace(0, longest - 1, observers.ROWS).astype(np.int32)) if longest else np.zeros(0, int)
         )
         if not len(offsets):
             return
         run = min(self._shown_run, len(length) - 1)
-        rows, median, spread = chunk_view.rows(np.resize(offsets, live_view.ROWS), run, before, now)
+        rows, median, spread = chunk_view.rows(np.resize(offsets, observers.ROWS), run, before, now)
         best_so_far = _carry_best(rows, before, run) if shape.objectives == 1 else rows.best
         m, is_single_run = shape.objectives, len(length) == 1
         first_row = self._chunk_start
