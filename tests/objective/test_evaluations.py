@@ -110,6 +110,28 @@ def test_a_resumed_run_has_the_calls_of_before(tmp_path):
     assert np.array_equal(resumed.evaluations.x, whole.evaluations.x)
     assert np.array_equal(resumed.evaluations.fun, whole.evaluations.fun)
     assert np.array_equal(resumed.evaluations.generation, whole.evaluations.generation)
+    assert not resumed.evaluations.run.any()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"algorithm": "de", "population": 10, "generations": 3},
+        {"algorithm": "cmaes", "restarts": "ipop", "max_evaluations": 150, "population": 6},
+        {"algorithm": "de", "islands": 2, "population": 6, "generations": 3},
+    ],
+    ids=["independent", "restarts", "islands"],
+)
+def test_every_call_of_an_ensemble_names_its_run(options):
+    result = gx.minimize(bowl, [(-1, 1)] * 2, blackbox=True, runs=range(3, 6), **options)
+    calls = result.evaluations
+    assert np.unique(calls.run).tolist() == [3, 4, 5]
+    for number, x, nfev, nit in zip(result.runs.number, result.runs.x, result.runs.nfev, result.runs.nit, strict=True):
+        rows = calls.run == number
+        assert rows.sum() == nfev and (calls.x[rows] == x).all(axis=1).any()
+        assert np.array_equal(np.unique(calls.generation[rows]), np.arange(1, nit + 1))
+    frame = result.to_dataframe("evaluations")
+    assert frame.columns[0] == "run" and frame["run"].tolist() == calls.run.tolist()
 
 
 def test_workers_are_numbered_and_their_calls_timed():

@@ -145,7 +145,8 @@ class Optimizer:
         solver = with_python_integers(solver)
         solver.validate()
         dtype = str(Compute(dtype=dtype).dtype or "float64")
-        if check_integer(run, "run", 0) >= 2**32:
+        self._run = check_integer(run, "run", 0)
+        if self._run >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
         if eq_tolerance is None and problem is not None:
             eq_tolerance = problem.eq_tolerance
@@ -176,7 +177,7 @@ class Optimizer:
         self._eq_tolerance = eq_tolerance  # None until the first values were told
         self._dtype = dtype
         self._shape: Shape | None = None
-        self._keys = random.run_keys(self.seed, int(run), 1)
+        self._keys = random.run_keys(self.seed, self._run, 1)
         self._restart_state = RestartState(0, 0, self._keys[0])  # the searches that are over
         self._number = 0  # generations of the present one
         self._spent = 0  # evaluations of it
@@ -300,7 +301,7 @@ class Optimizer:
     def _note(self, point: np.ndarray, answer: Answer, merit: tuple[float, float], is_known: bool) -> None:
         """Add a value to the log."""
         generation = 0 if is_known else self.generation + 1
-        row = self._log.append(point, Call(answer, process=0), generation)
+        row = self._log.append(point, Call(answer, process=0), self._run, generation)
         if merit < self._best_merit or self._best_row is None:
             self._best_row, self._best_merit = row, merit
         if is_known:
@@ -421,7 +422,7 @@ class Optimizer:
             )
         entry = record_generation(self._history, np.asarray(row), self._search.columns, self.nfev)
         self._history.append(entry)
-        self._log.complete_generation(widths_of(self._shape or Shape()))
+        self._log.complete_generation(widths_of(self._shape or Shape()), (self._run,))
         self._n_repairs += int(made) - len(self._points)
         self._spent += int(made)
         if self._restarts is not None:
@@ -580,7 +581,7 @@ class Optimizer:
             "restarts": None if self._restarts is None else self._restarts.name,
             "x0": None,
             "runs": 1,
-            "first_run": 0,
+            "first_run": self._run,
             "device": devices.device_name(),
             "versions": versions(),
         }

@@ -52,6 +52,7 @@ class Slice:
     search: Search
     keys: Any  # (S, 2)
     cells: np.ndarray  # (S,), which runs share their hyper-parameters
+    run_numbers: np.ndarray  # (S,)
     initial: Any  # starting points (k, d), (S, k, d), or None
     active_rows: np.ndarray  # the rows to compute; the others fill the slice up
     device: jax.Device | jax.sharding.Sharding | None = None  # or devices that share its populations

@@ -175,7 +175,7 @@ class Task:
 
 def _may_split(options: Options) -> bool:
     """Whether a generation may be evaluated in part."""
-    return options.blackbox and options.islands is None and not options.workers.asynchronous
+    return options.blackbox
 
 
 def problem_of(
