@@ -14,24 +14,32 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation
 from galapax.core.problem import Bounds
 from galapax.numerics import compile_cache
-from galapax.objective.traced import Formulas, Traced
+from galapax.objective.traced import Formulas, Traced, append_keys
 
 PROBE_ROWS = 8  # points at which an objective is tried before the run is compiled
 MAX_PROBES = 512  # points at which one is tried that has no value at the first ones: most of the box may be a penalty
 
 
-def evaluate_rows(formulas: Formulas, consts: Any, x: Array) -> Evaluation:
-    return formulas(consts, x)
+def evaluate_rows(formulas: Formulas, consts: Any, x: Array, key: Array) -> Evaluation:
+    return formulas(consts, append_keys(x, key) if formulas.is_random else x)
 
 
-def evaluate_points(traced: Traced, points: np.ndarray, dtype: Any, rows: int = PROBE_ROWS) -> Evaluation:
-    """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once."""
+def evaluate_points(
+    traced: Traced, points: np.ndarray, dtype: Any, rows: int = PROBE_ROWS, key: np.ndarray | None = None
+) -> Evaluation:
+    """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once.
+
+    key: (2,), from which each row of a random objective gets its key.
+    """
+    key = np.zeros(2, np.uint32) if key is None else key
     formulas, consts = traced
     rows = formulas.together or rows
     evaluations = []
-    for rows_now in (points[i : i + rows] for i in range(0, len(points), rows)):
+    for i in range(0, len(points), rows):
+        rows_now = points[i : i + rows]
+        block_key = np.array([key[0], np.uint32((int(key[1]) + i) % 2**32)], np.uint32)
         padded = np.concatenate([rows_now, np.repeat(rows_now[:1], rows - len(rows_now), axis=0)])
-        out = jax.device_get(compile_cache.call(evaluate_rows, (formulas,), consts, padded.astype(dtype)))
+        out = jax.device_get(compile_cache.call(evaluate_rows, (formulas,), consts, padded.astype(dtype), block_key))
         evaluations.append(jax.tree.map(lambda a: a[: len(rows_now)], out))  # noqa: B023 (used at once)
     return jax.tree.map(lambda *a: np.concatenate(a), *evaluations)
 
