@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from galapax import algorithms
 from galapax.api.constraints import stack_constraints
 from galapax.api.keyword_hints import suggest_keywords
@@ -41,7 +43,7 @@ def minimize(
     ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     eq_tolerance: EqTolerance | None = None,
-    maximize: bool = False,
+    maximize: bool | Sequence[bool] | np.ndarray = False,
     noisy: bool | None = None,
     x0: Any = None,
     population: int | None = None,
@@ -77,7 +79,7 @@ def minimize(
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
         eq_tolerance, by default 1e-8, of a black box 1e-6, of the spread of each equality over the box).
-    maximize: maximise instead.
+    maximize: True maximises instead; of several objectives also a list, as in [True, False]: True or False for each.
     noisy: whether `fun` is random, so that its mean is minimised; by default if it is fun(x, key), with a JAX key as
         parameter `key` or `rng_key`, which is another one in each call. x is then the point with the best estimated
         mean, `fun` an estimate from fresh evaluations at x, and `result.fun_interval` its 95 % confidence interval.
@@ -173,7 +175,7 @@ def minimize(
         try:
             if algorithm is not None:
                 return run(problem, algorithms.resolve_algorithm(algorithm))
-            unknown = options.blackbox and problem.objectives is None
+            unknown = options.blackbox and problem.objectives is None and options.maximize in (True, False)
             return run(problem, default_algorithm(problem, options), unknown)
         except ObjectiveShapeMismatch as discovered:  # a black box, which only calling it could show
             box = discovered.box

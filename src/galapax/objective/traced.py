@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Shape, Values
 from galapax.core.problem import Bounds, EqTolerance, Function, Problem
@@ -293,7 +294,7 @@ class Formulas:
     eq: Jaxpr | None
     eq_tolerance: EqTolerance | None  # None until it is derived from the values of eq
     aims_at_zero: bool  # whether the refinement aims at eq = 0; else it makes use of the tolerance, which was given
-    maximize: bool
+    maximize: Maximize
     together: int  # the functions take so many solutions at once, (n, d); 0 for functions of one, (d,)
     is_random: bool  # fun takes a key behind each solution, see `append_keys`
     own_trigonometry: bool  # sines and the like are computed by trigonometry.py
@@ -333,7 +334,7 @@ class Formulas:
         objectives = values(self.fun, x)
         x = x[:, :-KEY_WORDS] if self.is_random else x
         ineq, eq = (values(program, x) if program else None for program in (self.ineq, self.eq))
-        return -objectives if self.maximize else objectives, ineq, eq
+        return orient(objectives, self.maximize), ineq, eq
 
     def facts(self, consts: Constants, x: Array) -> Array:
         """Objective, inequalities and equalities at x (n, d) as one array (n, 1 + p + q), to be differentiated."""
@@ -401,7 +402,7 @@ class Traced(NamedTuple):
 
 
 def trace(
-    problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: int = 0, is_random: bool = False
+    problem: Problem, dtype: Any, *, maximize: Maximize = False, vectorized: int = 0, is_random: bool = False
 ) -> Traced:
     """Turn a problem's functions into JAX programs, or say what is wrong with them.
 
@@ -424,11 +425,11 @@ def trace(
         ):  # those that the functions make themselves
             _cache(_traced_by_identity, cache_key, traced)
     else:
-        check_names(problem, traced.shape)
+        check_names(problem, traced.shape, maximize)
     return traced
 
 
-def _trace_functions(problem: Problem, dtype: Any, maximize: bool, vectorized: int, is_random: bool) -> Traced:
+def _trace_functions(problem: Problem, dtype: Any, maximize: Maximize, vectorized: int, is_random: bool) -> Traced:
     closed: dict[str, ClosedJaxpr] = {}
     counts = {"fun": 0, "ineq": 0, "eq": 0}
     for name in counts:
@@ -437,7 +438,7 @@ def _trace_functions(problem: Problem, dtype: Any, maximize: bool, vectorized: i
             takes_key = is_random and name == "fun"
             closed[name], counts[name] = trace_one(name, function, problem.dim, dtype, vectorized, takes_key)
     shape = Shape(counts["fun"], counts["ineq"], counts["eq"])
-    check_names(problem, shape)
+    check_names(problem, shape, maximize)
     hoisted = HoistedPrograms(list(closed.values()))
     own_trigonometry = not vectorized and _replaces_trigonometry([program.jaxpr for program in closed.values()])
     is_given = problem.eq_tolerance is not None
