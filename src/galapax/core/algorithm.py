@@ -227,6 +227,14 @@ class HasArchive(Protocol):
 
 
 @runtime_checkable
+class SamplesDistribution(Protocol):
+    """An algorithm whose candidates are samples of a normal distribution."""
+
+    def distribution(self, state: Any) -> tuple[Array, Array]:
+        """Return its mean (d,) and a root of its covariance (d, d), where the box is the unit cube."""
+
+
+@runtime_checkable
 class HasOpponents(Protocol):
     """An algorithm that evaluates each candidate against several opponents."""
 
@@ -301,6 +309,17 @@ def select_solutions(algorithm: Algorithm[Any], state: Any) -> Population:
     """Return the individuals among which the run's answer is: the survivors, or an archive."""
     parents: Population = state.parents
     return algorithm.solutions(state) if isinstance(algorithm, HasArchive) else parents
+
+
+def estimate_distribution(algorithm: Algorithm[Any], state: Any, bounds: Bounds) -> tuple[Array, Array]:
+    """Return mean (d,) and root of the covariance (d, d) of the search in the unit cube.
+
+    Of an algorithm that samples none, the mean of the survivors and their standard deviations.
+    """
+    if isinstance(algorithm, SamplesDistribution):
+        return algorithm.distribution(state)
+    unit = (state.parents.x - bounds.lower) / bounds.span
+    return jnp.mean(unit, axis=0), jnp.diag(jnp.std(unit, axis=0))
 
 
 def select_opponents(algorithm: Algorithm[Any], state: Any) -> Array | None:

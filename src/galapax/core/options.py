@@ -338,6 +338,8 @@ class Options(Checked):
                               identifies=True)  # fmt: skip
     maximize: Maximize = option(False, "Maximise instead of minimising.", check_maximize, shell=bool,
                                 panel="Evaluation", identifies=True)  # fmt: skip
+    noisy: bool | None = option(None, "The objective is random: report its mean at x, with an interval.", _check_bool,
+                                shell=bool, panel="Evaluation", identifies=True)  # fmt: skip
     vectorized: bool = option(False, "The functions take the whole population as one array.", check_bool, shell=bool,
                               panel="Evaluation")  # fmt: skip
     blackbox: bool = option(False, "The functions are plain Python or NumPy, not JAX.", check_bool, shell=bool,

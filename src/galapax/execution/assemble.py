@@ -65,7 +65,13 @@ class SolutionEvaluator:
             assert isinstance(problem, Problem)
             with jax.enable_x64(True):
                 n_vectorized = self.task.population if self.task.options.vectorized else 0
-                self._exact = trace(problem, "float64", maximize=self.task.options.maximize, vectorized=n_vectorized)
+                self._exact = trace(
+                    problem,
+                    "float64",
+                    maximize=self.task.options.maximize,
+                    vectorized=n_vectorized,
+                    is_random=bool(self.task.options.noisy),
+                )
         with jax.enable_x64(True):
             rows = PROBE_ROWS if len(x) <= PROBE_ROWS else 256  # few sizes, as each is a program
             return evaluate_points(self._exact, np.asarray(x, np.float64), "float64", rows)
@@ -174,6 +180,7 @@ def result_of(
         history=None if total.history is None else lambda: _history(task, total, to_host(total.history)),
         fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
+        fun_interval=None if total.estimate is None else np.sort(task.sign * total.estimate.interval, axis=1),
     )
     if fronts is not None and runs.hypervolume is not None:
         solution.extra["hypervolume"] = float(runs.hypervolume[best])
@@ -207,6 +214,8 @@ def result_of(
         snapshots={g: _snapshot(task, total.snapshots[g]) for g in sorted(total.snapshots) if g <= last_generation},
         **solution.extra,
     )
+    if runs.fun_interval is not None:
+        result["fun_interval"] = runs.fun_interval[best].copy()
     if total.polish is not None:
         result["polish"] = str(total.polish)
     if total.refinements and total.refinements[best]:
@@ -400,6 +409,10 @@ def _message(
                 'use dtype="float64".'
             )
         return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
+    if total.estimate is not None and np.isfinite(total.estimate.interval[best]).all():
+        return why + " fun is the mean at x, estimated from evaluations after the search."
+    if total.estimate is not None:
+        return why + " x was not evaluated again, so that fun is no estimate of its mean."
     if task.rules.reference is not None and front is not None and len(front):
         n_outside = int((signs * front.F >= task.rules.reference).any(axis=1).sum())
         if n_outside:

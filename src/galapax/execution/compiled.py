@@ -405,6 +405,12 @@ def select_engine(task: Task, clock: CompileTimer) -> EngineChoice:
         return EngineChoice("host", "the functions are called as plain Python")
     if requested == "xla":
         return EngineChoice("xla", "as asked")
+    if task.options.noisy:
+        if requested != "auto":
+            raise InputError(
+                f'engine="{requested}" has no keys of JAX, which a random objective takes: leave engine out.'
+            )
+        return EngineChoice("xla", "the objective is random")
     if task.n_devices:
         reason = (
             f"{task.n_devices} devices share the population" if task.n_devices > 1 else "one device: nothing to spread"

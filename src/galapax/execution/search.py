@@ -18,6 +18,7 @@ from galapax.core.algorithm import (
     Algorithm,
     count_by_method,
     count_evaluations,
+    estimate_distribution,
     insert_initial_points,
     is_shared,
     select_opponents,
@@ -29,6 +30,7 @@ from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
 from galapax.metrics.hypervolume import hypervolume_by_generation
 from galapax.numerics import devices, random
+from galapax.objective.traced import append_keys
 from galapax.operators.discrete import round_codes, snap_to_grid
 from galapax.operators.ranking import first_front, is_feasible
 from galapax.operators.selection import best_index
@@ -57,6 +59,7 @@ def evaluate_sharded(objective: TracedObjective, consts: Any, candidates: Array,
     return jax.tree.map(lambda a: a[:, :n], replicated)
 
 
+MAX_FINALISTS = 16  # of a noisy run's survivors, among which its answer is looked for
 BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, STEP_ACCEPTED = range(6)  # of `StopState.stop_columns`
 
 
@@ -66,6 +69,10 @@ class TracedObjective(Protocol):
     @property
     def text(self) -> str:
         """The program as text: equal texts are the same program."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether each candidate needs a key behind it."""
 
     def evaluate(self, consts: Any, state: Any) -> Evaluation:
         """Evaluate `state.candidates` (R, n, d); every array of the evaluation has the runs as its first axis."""
@@ -94,6 +101,15 @@ class Carry(NamedTuple):
     stop_state: StopState | None
 
 
+class LastSamples(NamedTuple):
+    """Where a search under noise has ended, of R runs."""
+
+    centre: Array  # (R, d), of its last samples, in the unit cube
+    root: Array  # (R, d, d), of their covariance
+    points: Array  # (R, k, d), the survivors with the best values, which are lucky ones
+    violation: Array  # (R, k)
+
+
 class Finished(NamedTuple):
     """The results of a batch of R runs."""
 
@@ -103,6 +119,7 @@ class Finished(NamedTuple):
     belongs: Array | None  # whether each of them is on the front, (R, k)
     opponents: Array | None  # (R, ...), what they were judged by besides the problem
     by_method: Array | None  # (R, k), evaluations of each method of an algorithm that combines some
+    last: LastSamples | None = None  # of a noisy objective
 
 
 @jax.tree_util.register_dataclass
@@ -122,6 +139,7 @@ class Search:
     resamples: number of fresh points that may replace a candidate that failed.
     all_discrete: whether all variables are codes of integers or choices.
     n_devices: devices that share the evaluation of a generation; 0 where one evaluates all of it.
+    noisy: whether the values are random.
     splits_last: whether the last generation may be a part of one, so that the budget is used to the last evaluation.
     """
 
@@ -139,6 +157,7 @@ class Search:
     resamples: int = static(0)
     all_discrete: bool = static(False)
     n_devices: int = static(0)
+    noisy: bool = static(False)
     splits_last: bool = static(False)
 
     @property
@@ -183,7 +202,7 @@ class Search:
         if type(self.algorithm).start is Algorithm.start:
             return carry
         asked = self.ask(carry, 1)
-        started = self.start(asked, self.evaluate(asked))
+        started = self.start(asked, self.evaluate(asked, keys))
         state = started.state._replace(candidates=carry.state.candidates)  # not repaired yet
         if carry.stop_state is None or carry.stop_state.state is None:
             return carry._replace(state=state)
@@ -196,12 +215,16 @@ class Search:
             state = state._replace(candidates=self._repair(state.candidates, number))
         return Carry(state, None if carry.stop_state is None else StopState(None, carry.stop_state.stop_columns))
 
-    def evaluate(self, asked: Carry) -> Evaluation:
-        """Evaluate the candidates of a traced objective."""
+    def evaluate(self, asked: Carry, keys: Array) -> Evaluation:
+        """Evaluate the candidates of a traced objective. keys: (R, 2), of the generation."""
         assert self.objective is not None
+        state = asked.state
+        if self.objective.is_random:
+            noise_keys = jax.vmap(lambda key: random.fold_in(key, random.Stream.NOISE))(keys)
+            state = CandidatesOnly(jax.vmap(append_keys)(state.candidates, noise_keys))
         if self.n_devices:
-            return evaluate_sharded(self.objective, self.consts, asked.state.candidates, self.n_devices)
-        return self.objective.evaluate(self.consts, asked.state)
+            return evaluate_sharded(self.objective, self.consts, state.candidates, self.n_devices)
+        return self.objective.evaluate(self.consts, state)
 
     def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
         """Call the algorithm's `start` with the evaluation of the first candidates, before `tell`."""
@@ -273,7 +296,7 @@ class Search:
         asked, lost = self.ask(carry, number), None
         if self.differences:
             asked, lost = repair_traced(self, asked, number)
-        evaluation = self.evaluate(asked)
+        evaluation = self.evaluate(asked, keys)
         if self.resamples:
             asked, evaluation = resample_failed(self, asked, keys, number, evaluation)
         if lost is not None:
@@ -299,7 +322,20 @@ class Search:
 
         chosen = jax.vmap(best_of)(jnp.arange(count))
         survivors = jax.tree.map(lambda a: a[chosen], state.parents)
-        return Finished(best.x, survivors, None, None, opponents, by_method)
+        last = self._last_samples(state) if self.noisy else None
+        return Finished(best.x, survivors, None, None, opponents, by_method, last)
+
+    def _last_samples(self, state: Any) -> LastSamples:
+        """Return where the runs have ended, for the estimate of their answers."""
+
+        def one(algorithm: Algorithm, state: Any) -> LastSamples:
+            population = state.parents
+            violation = jnp.zeros_like(population.fitness) if population.violation is None else population.violation
+            rows = jnp.lexsort((population.fitness, violation))[:MAX_FINALISTS]
+            centre, root = estimate_distribution(algorithm, state, self.bounds)
+            return LastSamples(centre, root, population.x[rows], violation[rows])
+
+        return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
     @property
     def setting_axes(self) -> Any:
@@ -435,7 +471,7 @@ class Search:
         share of feasible survivors; with a reference point the hypervolume of the front. front: where the answer is
         taken from; what is best is looked for there. For one objective the best is the best individual's, feasible ones
         first; for several it is the least of each among the least infeasible. Mean and worst are over the survivors
-        that did not fail.
+        that did not fail. Of a noisy objective the best is the mean of the fresh values: a survivor's is a lucky draw.
         """
         values = population.objectives
         dtype = values.dtype
@@ -452,16 +488,25 @@ class Search:
         if evaluation.lost is not None:
             failed = failed + jnp.sum(evaluation.lost.astype(dtype))
         if population.violation is None or front.violation is None:
-            best = jnp.min(front.objectives, axis=0)
+            best = self._mean_of_fresh(evaluation) if self.noisy else jnp.min(front.objectives, axis=0)
             return Record(
                 1.0, failed, n_evaluations, best, mean, worst, hypervolume=volume, hypervolume_error=error, x=x
             )
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
+        best = self._mean_of_fresh(evaluation) if self.noisy else best
         share = jnp.mean((population.violation <= 0).astype(dtype))
         if not self.algorithm.traits.fixed_evaluations:  # of the rows in use
             share = share * values.shape[0] / jnp.maximum(count[0], 1)
         return Record(1.0, failed, n_evaluations, best, mean, worst, least, share, volume, error, x)
+
+    def _mean_of_fresh(self, evaluation: Evaluation) -> Array:
+        """Return the mean of a generation's fresh values, (1,), of its feasible candidates if there are any."""
+        counts = jnp.isfinite(evaluation.fitness)
+        if evaluation.violation is not None:
+            counts = counts & (evaluation.violation == jnp.min(evaluation.violation))
+        total = jnp.sum(jnp.where(counts, evaluation.fitness, 0)) / jnp.maximum(1, jnp.sum(counts))
+        return jnp.where(jnp.any(counts), total, jnp.inf)[None]
 
     def _update_stop_columns(
         self, stop_columns: Array, record: Record, termination: Array, over: Array | None
@@ -484,7 +529,9 @@ class Search:
         if over is not None:
             reason = jnp.where(over & (reason == RUNNING), STOP_CODES[Stop.BUDGET], reason)
         reason = jnp.where(hit, STOP_CODES[Stop.TARGET], reason).astype(best.dtype)
-        if record.hypervolume is not None:  # a front may lose points, so the best so far is not always the last
+        if (
+            record.hypervolume is not None or self.noisy
+        ):  # a front may lose points, so the best so far is not always the last
             best, violation = (
                 jnp.where(better, new, stop_columns[i]) for new, i in ((best, BEST), (violation, VIOLATION))
             )
