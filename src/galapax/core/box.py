@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
 
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
@@ -15,10 +17,10 @@ from galapax.core.errors import InputError
 class DiscreteGrid(NamedTuple):
     """Which genes are codes, whole numbers from `first` to `last`; all (d,). See `core/space.py`."""
 
-    discrete: Any  # bool: the gene is a code
-    unordered: Any  # bool: neighbouring codes are not alike
-    first: Any  # 0 for a real gene
-    last: Any
+    discrete: np.ndarray  # bool: the gene is a code
+    unordered: np.ndarray  # bool: neighbouring codes are not alike
+    first: np.ndarray  # 0 for a real gene
+    last: np.ndarray
 
 
 @jax.tree_util.register_dataclass
@@ -29,8 +31,8 @@ class Bounds:
     grid: of genes, if some of them are codes of integers or choices.
     """
 
-    lower: Any
-    upper: Any
+    lower: Array | np.ndarray
+    upper: Array | np.ndarray
     grid: DiscreteGrid | None = None
 
     @property
@@ -38,10 +40,10 @@ class Bounds:
         return int(self.lower.shape[-1])
 
     @property
-    def span(self) -> Any:
+    def span(self) -> Array | np.ndarray:
         return self.upper - self.lower
 
-    def round_inwards(self, dtype: Any) -> Bounds:
+    def round_inwards(self, dtype: DTypeLike) -> Bounds:
         """Return the box in another precision, rounded inwards so that no point of it lies outside this one."""
         with np.errstate(over="ignore"):
             box = self._cast(dtype)
@@ -55,7 +57,7 @@ class Bounds:
             )
         return box
 
-    def _cast(self, dtype: Any) -> Bounds:
+    def _cast(self, dtype: DTypeLike) -> Bounds:
         lower, upper = (np.asarray(side).astype(dtype) for side in (self.lower, self.upper))
         lower = np.where(lower < self.lower, np.nextafter(lower, lower.dtype.type(np.inf)), lower)
         upper = np.where(upper > self.upper, np.nextafter(upper, upper.dtype.type(-np.inf)), upper)
@@ -75,7 +77,7 @@ def box(lower: float, upper: float, dim: int) -> Bounds:
     return as_bounds([(lower, upper)] * int(dim))
 
 
-def as_bounds(bounds: Any, argument: str = "bounds", allow_fixed: bool = False) -> Bounds:
+def as_bounds(bounds: object, argument: str = "bounds", allow_fixed: bool = False) -> Bounds:
     """Check `bounds` and return them as float64 NumPy arrays.
 
     Accepted: a `Bounds`, scipy's `Bounds`, or one (lower, upper) pair per variable. allow_fixed: limits may be equal.
@@ -137,7 +139,7 @@ def _rows(pairs: np.ndarray) -> str:
     return " (two rows, all lower and all upper limits? Then write list(zip(lower, upper)))"
 
 
-def _as_floats(values: Any, argument: str) -> np.ndarray:
+def _as_floats(values: object, argument: str) -> np.ndarray:
     try:
         if isinstance(values, list | tuple):  # None stands for "no limit" elsewhere; as NaN it is refused by name
             pairs = [[np.nan if v is None else v for v in p] if isinstance(p, list | tuple) else p for p in values]

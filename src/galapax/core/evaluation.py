@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
+
+NumberArray = TypeVar("NumberArray", bound=Array | np.ndarray)  # on the device, or on the host
 
 
 class Shape(NamedTuple):
@@ -74,7 +78,7 @@ class Values(NamedTuple):
     eq: Any = None
 
 
-def returned_by_fun(x: Any) -> Any:
+def returned_by_fun(x: object) -> NoReturn:
     """Placeholder for constraints that a black box returns together with its objective; it is never called."""
     raise NotImplementedError("these constraints are returned by fun, together with its value.")
 
@@ -103,28 +107,28 @@ FAILED_COLUMN = 1  # failed evaluations; the next column counts all evaluations
 HISTORY_FIRST_COLUMN = 2  # the columns before it only serve to count
 
 
-class Record(NamedTuple):
+class Record(NamedTuple, Generic[NumberArray]):
     """The values of one generation of one run; several records have their axes in front."""
 
-    active: Any  # 1, or 0 after the run has ended
-    failed: Any  # number of failed evaluations
-    evaluations: Any  # number of evaluations
-    best: Any  # (m,) see execution/search.py
-    mean: Any  # (m,)
-    worst: Any  # (m,)
-    violation: Any = None  # with constraints: of the best
-    feasible_share: Any = None  # with constraints
-    hypervolume: Any = None
-    hypervolume_error: Any = None  # standard error, where it is an estimate
-    x: Any = None  # (d,) of the best
+    active: NumberArray | float  # 1, or 0 after the run has ended
+    failed: NumberArray  # number of failed evaluations
+    evaluations: NumberArray  # number of evaluations
+    best: NumberArray  # (m,) see execution/search.py
+    mean: NumberArray  # (m,)
+    worst: NumberArray  # (m,)
+    violation: NumberArray | None = None  # with constraints: of the best
+    feasible_share: NumberArray | None = None  # with constraints
+    hypervolume: NumberArray | None = None
+    hypervolume_error: NumberArray | None = None  # standard error, where it is an estimate
+    x: NumberArray | None = None  # (d,) of the best
 
-    def pack(self, dtype: Any) -> Array:
+    def pack(self, dtype: DTypeLike) -> Array:
         """Pack the record of one run into a row of numbers."""
         columns = [jnp.asarray(field, dtype).reshape(-1) for field in self if field is not None]
         return jnp.concatenate(columns)
 
     @staticmethod
-    def unpack(rows: Any, columns: Columns, first: int = 0, axis: int = -1) -> Record:
+    def unpack(rows: NumberArray, columns: Columns, first: int = 0, axis: int = -1) -> Record[NumberArray]:
         """Unpack rows that were packed along an axis. first: number of columns that are missing at the left.
 
         Fields that are single numbers lose the axis.
@@ -132,13 +136,13 @@ class Record(NamedTuple):
         m, position = columns.shape.objectives, -first
         leading = (slice(None),) * (rows.ndim + axis if axis < 0 else axis)
 
-        def take(width: int | None) -> Any:
+        def take(width: int | None) -> NumberArray | None:
             nonlocal position
             start = position
             position += width or 1
             if start < 0:
                 return None
-            return rows[(*leading, start if width is None else slice(start, start + width))]
+            return rows[(*leading, start if width is None else slice(start, start + width))]  # type: ignore[return-value]
 
         counts = [take(None) for _ in range(3)]
         values = [take(m) for _ in range(3)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Islands:
         return source, (np.tril(np.ones((self.migrants, self.migrants), int), -1) * before).sum(axis=2)
 
 
-def parse_islands(islands: Any) -> Islands | None:
+def parse_islands(islands: object) -> Islands | None:
     """Convert the argument `islands`, an Islands or their number."""
     if islands is None or isinstance(islands, Islands):
         return islands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def derive_eq_tolerance(eq: np.ndarray, relative: float = RELATIVE_EQ_TOLERANCE)
     return tuple(tolerances)
 
 
-def missing_function(x: Any) -> Any:
+def missing_function(x: object) -> NoReturn:
     """Placeholder for the functions of a problem that was loaded or copied; calling it raises."""
     raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
@@ -272,7 +272,7 @@ class Problem(ProblemDescription):
         if space is None or isinstance(self.fun, GeneFunction):
             return self
 
-        def of_genes(function: Any) -> Any:
+        def of_genes(function: object) -> Any:
             return GeneFunction(function.function, space) if isinstance(function, VectorFunction) else function
 
         functions: dict[str, Any] = {name: of_genes(getattr(self, name)) for name in ("fun", "ineq", "eq")}
@@ -335,7 +335,7 @@ class MinMaxProblem(ProblemDescription):
         return replace(self, fun=missing_function)
 
 
-def _only_real(variables: Any, argument: str) -> Bounds:
+def _only_real(variables: object, argument: str) -> Bounds:
     """Return the box of variables that are only real numbers in a list."""
     space = as_space(variables, argument)
     if not space.plain:

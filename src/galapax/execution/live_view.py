@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,16 +28,16 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 class PopulationSample(NamedTuple):
     """Some of one run's survivors, its best among them."""
 
-    x: Any  # (n, v) in float32, the first variables
-    objectives: Any  # (n, m)
-    violation: Any  # (n,), or None
-    best: Any  # (d,), the best one's variables, all of them
+    x: Array | np.ndarray  # (n, v) in float32, the first variables
+    objectives: Array | np.ndarray  # (n, m)
+    violation: Array | np.ndarray | None  # (n,), or None
+    best: Array | np.ndarray  # (d,), the best one's variables, all of them
 
 
 class HistorySample(NamedTuple):
     """A few generations of history, of one run and over all runs."""
 
-    own: Record  # (ROWS, ...), of that run
+    own: Record[np.ndarray]  # (ROWS, ...), of that run
     median: np.ndarray  # (m,), over the survivors of that run after the chunk
     spread: np.ndarray | None  # (ROWS, 5): QUANTILES of the runs' best values; +inf for runs without a feasible point
 
@@ -106,7 +106,7 @@ class ChunkView:
         return np.where(broken > 0, np.inf, rows)
 
 
-def _last_rows(batch: Slice) -> Any:
+def _last_rows(batch: Slice) -> Array:
     """The rows of the last chunk, (rows, columns, S)."""
     return batch.last_rows[0] if len(batch.last_rows) == 1 else jnp.concatenate(batch.last_rows)
 
@@ -151,7 +151,7 @@ def _population_of_run(carry: Carry, run: Array) -> Population:
     return jax.tree.map(lambda a: a[run], active_state(carry).parents)
 
 
-def _sample_rows(parents: Population, best: Any) -> Array | None:
+def _sample_rows(parents: Population, best: Array) -> Array | None:
     """Rows of some individuals, evenly spread, the best among them; None for all."""
     n = parents.x.shape[0]
     if n <= MAX_INDIVIDUALS:

@@ -21,6 +21,7 @@ from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import ProblemDescription
 from galapax.core.stability import experimental
+from galapax.core.variables import Label
 from galapax.execution.host_loop import Viewer
 from galapax.execution.state import BatchCheckpoint, CheckpointWriter, Outcome, Track, first_best
 from galapax.execution.task import Task
@@ -62,8 +63,8 @@ class Live:
     open_browser: bool = True
     paused: bool = False
     slow_start: bool = True
-    say: Callable[[str], Any] = to_stderr
-    warn: Callable[[str], Any] = _warn
+    say: Callable[[str], object] = to_stderr
+    warn: Callable[[str], object] = _warn
 
     def __post_init__(self) -> None:
         if check_integer(self.port, "port", 0) > 65535:
@@ -87,7 +88,7 @@ class Live:
             return self.host == "localhost"
 
 
-def as_live(live: Any) -> Live | None:
+def as_live(live: object) -> Live | None:
     """Parse `live=`; None for no page."""
     if live is None or live is False:
         return None
@@ -113,7 +114,7 @@ class Checkpoint:
     path: str | os.PathLike[str]
     seconds: float = 60.0
     generations: int | None = None
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike) or not str(self.path).strip():
@@ -124,7 +125,7 @@ class Checkpoint:
             check_integer(self.generations, "generations", 1)
 
 
-def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
+def as_checkpoint(checkpoint: object) -> Checkpoint | None:
     """Parse `checkpoint=`; None for no checkpoint."""
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         return checkpoint
@@ -136,7 +137,7 @@ def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
 class CheckpointSession(CheckpointWriter, Protocol):
     """Writes the checkpoints of a call; see storage/checkpoint.py."""
 
-    memory: Any  # what the black box of the present task remembered
+    memory: dict[str, object] | None  # what the black box of the present task remembered
 
     def open(self, task: dict[str, str], title: str) -> None:
         """Begin a task with this fingerprint."""
@@ -149,7 +150,7 @@ class Best(NamedTuple):
     """The best of the runs so far, as the user means it: a point, or the front of several objectives."""
 
     x: np.ndarray | None = None  # (d,)
-    params: dict[str, Any] | None = None  # x by name
+    params: dict[str, Label] | None = None  # x by name
     X: np.ndarray | None = None  # (k, d)
     F: np.ndarray | None = None  # (k, m)
 
@@ -193,7 +194,7 @@ class Progress:
         return self.best.x
 
     @property
-    def params(self) -> dict[str, Any] | None:
+    def params(self) -> dict[str, Label] | None:
         """The best point by the names of its variables: floats, ints, bools and labels."""
         return self.best.params
 
@@ -289,7 +290,7 @@ class Facts:
 class Observers:
     """The observers of a run."""
 
-    callback: Callable[[Progress], Any] | None = None
+    callback: Callable[[Progress], object] | None = None
     progress: bool | None = None  # a line on the terminal: yes, no, or None for "on a terminal, after a while"
     live: Live | None = None
     title: str = ""  # of the progress line
@@ -301,7 +302,11 @@ class Observers:
 
 
 def observers(
-    callback: Any = None, progress: Any = None, live: Any = None, checkpoint: Any = None, resume: Any = None
+    callback: Callable[[Progress], object] | None = None,
+    progress: bool | None = None,
+    live: object = None,
+    checkpoint: object = None,
+    resume: object = None,
 ) -> Observers:
     """Parse and check the arguments of `minimize` and its like that concern observers."""
     if callback is not None:
@@ -318,7 +323,7 @@ def observers(
     return Observers(callback, progress, as_live(live), journal=keeper(policy, resume))
 
 
-def _check_callback(callback: Any) -> None:
+def _check_callback(callback: object) -> None:
     """Refuse a callback that does not take one argument."""
     if not callable(callback):
         raise InputError(f"callback must be a function of one Progress, got {callback!r}.")
@@ -399,8 +404,10 @@ def observers_for_process(task: Task, observers: Observers) -> Observers:
 class MultiprocessCheckpoint:
     """A CheckpointSession that gathers the state of all processes and writes it in the first."""
 
+    memory: dict[str, object] | None = None
+
     def __init__(self, inner: CheckpointSession) -> None:
-        self.inner, self.memory = inner, None
+        self.inner = inner
 
     def open(self, task: dict[str, str], title: str) -> None:
         self.inner.open(task, title)
