@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -12,6 +12,8 @@ from jax.typing import DTypeLike
 
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
+
+NumberArray = TypeVar("NumberArray", bound=Array | np.ndarray)  # on the device, or on the host
 
 
 class DiscreteGrid(NamedTuple):

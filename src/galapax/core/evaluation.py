@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
-NumberArray = TypeVar("NumberArray", bound=Array | np.ndarray)  # on the device, or on the host
+from galapax.core.box import NumberArray
 
 
 class Shape(NamedTuple):

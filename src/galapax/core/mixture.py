@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from galapax.core.box import NumberArray
 from galapax.core.checks import check_finite
 from galapax.core.errors import InputError
-from galapax.core.evaluation import NumberArray
 from galapax.core.problem import Bounds, Function, Problem, as_bounds
 
 

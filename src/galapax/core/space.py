@@ -32,10 +32,9 @@ import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
-from galapax.core.box import Bounds, DiscreteGrid, as_bounds
+from galapax.core.box import Bounds, DiscreteGrid, NumberArray, as_bounds
 from galapax.core.checks import abbreviate, as_float_array, clean_name
 from galapax.core.errors import InputError
-from galapax.core.evaluation import NumberArray
 from galapax.core.variables import Label, Variable, integer, real
 
 

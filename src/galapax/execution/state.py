@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from galapax.core.box import NumberArray
 from galapax.core.errors import InputError
-from galapax.core.evaluation import FAILED_COLUMN, HISTORY_FIRST_COLUMN, NumberArray, Population, Record
+from galapax.core.evaluation import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
 from galapax.core.stop import RUNNING, Stop
 from galapax.execution.search import REASON, Carry, Finished, Search
 from galapax.numerics import compile_cache, devices
