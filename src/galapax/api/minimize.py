@@ -36,7 +36,7 @@ from galapax.results.result import Result
 def minimize(
     fun: str | Problem | Callable[..., Any],
     bounds: Any = None,
-    algorithm: str | Algorithm[Any] | None = None,
+    algorithm: str | Algorithm | None = None,
     *,
     ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
