@@ -34,12 +34,12 @@ from galapax.results.result import Result
 
 @suggest_keywords
 def minimize(
-    fun: str | Problem | Callable[..., Any],
+    fun: str | Problem | Callable[[Any], Any],
     bounds: Any = None,
-    algorithm: str | Algorithm[Any] | None = None,
+    algorithm: str | Algorithm | None = None,
     *,
-    ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
-    eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    ineq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
+    eq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
     eq_tolerance: EqTolerance | None = None,
     maximize: bool | Sequence[bool] | np.ndarray = False,
     noisy: bool | None = None,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from galapax.core.problem import Problem
 from galapax.core.stop import STOP_CODES, Stop
 from galapax.execution.search import LastSamples
 from galapax.execution.state import Estimate, Outcome, append_history_row, to_host
@@ -144,7 +143,7 @@ class _Evaluator:
             self.n_failed += int((~np.isfinite(values) & ~self.box.missed).sum())
             self.box.complete_generation()
         else:
-            assert isinstance(task.objective, Formulas) and isinstance(task.problem, Problem)
+            assert isinstance(task.objective, Formulas) and task.consts is not None
             traced = Traced(task.objective, task.consts)
             # numbered by evaluations, so that none shares its key with another
             key = np.array([self.key[0] + np.uint32(self.n_evaluations), self.key[1]], np.uint32)

@@ -235,15 +235,15 @@ DIFFERENTIABLE_PRIMITIVES = frozenset({
 
 def _is_differentiable(task: Task) -> bool:
     """Return whether JAX can differentiate the functions: not a callback, nor a loop with a dynamic trip count."""
-    formulas = task.objective
-    assert isinstance(formulas, Formulas)
+    formulas, consts = task.objective, task.consts
+    assert isinstance(formulas, Formulas) and consts is not None
     if formulas.primitives <= DIFFERENTIABLE_PRIMITIVES:
         return True
     rows = formulas.together or 1
     try:
         with jax.enable_x64(task.dtype == "float64"):
             x_spec = jax.ShapeDtypeStruct((rows, task.problem.dim), task.dtype)
-            jax.eval_shape(jax.grad(lambda x: jnp.sum(formulas.facts(task.consts, x))), x_spec)
+            jax.eval_shape(jax.grad(lambda x: jnp.sum(formulas.facts(consts, x))), x_spec)
     except Exception:  # what a user's own derivative raises, too
         return False
     return True

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
@@ -52,7 +51,7 @@ def solve(
     observers: Observers = Observers(),
     began: float | None = None,
     previous: BlackBox | None = None,
-    partial_result: Callable[[list[Result]], Any] = lambda results: results[0],
+    partial_result: Callable[[list[Result]], object] = lambda results: results[0],
 ) -> tuple[list[Result], Stop | None]:
     """Run a task; return the Result of each solver, and why it stopped early, if it did.
 
@@ -165,7 +164,7 @@ def _open_checkpoint(
         return
     is_terminated = False
 
-    def on_terminate(signum: int, frame: Any) -> None:
+    def on_terminate(signum: int, frame: object) -> None:
         nonlocal is_terminated
         is_terminated = interrupt_state.seen = True
         if interrupt_state.raises():

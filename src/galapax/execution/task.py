@@ -50,6 +50,7 @@ from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.objective.evaluation_log import RESAMPLES
 from galapax.objective.function_identity import check_compatibility, count_objectives, has_key_parameter
+from galapax.objective.hoist_constants import Constants
 from galapax.objective.traced import Traced, probe, sample_equalities, trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
@@ -66,7 +67,7 @@ class Task:
     declared: ProblemDescription  # as the user wrote it: what a Result shows
     options: Options  # with defaults resolved
     objective: TracedObjective | None  # None for a black box
-    consts: Any  # the arrays of the objective
+    consts: Constants | None  # the arrays of the objective
     steps: int  # see `Formulas.steps`
     shape: Shape  # of a black box a guess, until it was called
     solvers: tuple[Algorithm, ...]  # as the user wrote them, alike in all that shapes the program
@@ -149,7 +150,7 @@ class Task:
         """Build the Search of all runs; a hyper-parameter that differs between solvers has one value for each run."""
         dtype, options = np.dtype(self.dtype), self.options
 
-        def stack(*values: Any) -> Any:
+        def stack(*values: object) -> np.ndarray | Shared:
             if isinstance(values[0], Shared):
                 return values[0]
             column = np.array(values, dtype)
@@ -182,7 +183,7 @@ def _may_split(options: Options) -> bool:
 
 def problem_of(
     fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: EqTolerance | None = None
-) -> tuple[Problem, Any]:
+) -> tuple[Problem, str | Algorithm | None]:
     """Return problem and algorithm from the first arguments of `minimize` and its like."""
     fun = problems.as_problem(fun)
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from galapax.view.accessor import Plot
 from galapax.results.front import ASK_USER, Front, choose, knee
 
+MaybeNone = Any  # None in some results only: users need not test for it where they know what they asked for
+
 
 @dataclass(frozen=True, repr=False)
 class History(HTMLRepr):
@@ -223,21 +225,21 @@ class Result(dict[str, Any], HTMLRepr):
     seed: int
     feasible: bool
     violation: float
-    ineq: np.ndarray | None
-    eq: np.ndarray | None
+    ineq: np.ndarray | MaybeNone
+    eq: np.ndarray | MaybeNone
     population: np.ndarray
     population_fitness: np.ndarray
     snapshots: dict[int, Population]
-    history: History | None
-    runs: Runs | None
+    history: History | MaybeNone
+    runs: Runs | MaybeNone
     timings: dict[str, float]
     settings: dict[str, Any]
     X: np.ndarray
     F: np.ndarray
-    G: np.ndarray | None
-    H: np.ndarray | None
+    G: np.ndarray | MaybeNone
+    H: np.ndarray | MaybeNone
     CV: np.ndarray
-    derived: dict[str, float | np.ndarray]
+    derived: dict[str, Any]  # a float; of a front (k,)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -114,7 +114,7 @@ def study_from_json(data: JSON) -> Study:
 def result_to_json(result: Result) -> JSON:
     """Convert a result to JSON types: everything but the population and the history."""
     problem = result.problem
-    description = {
+    description: JSON = {
         "name": problem.name,
         "title": problem.title,
         "source": problem.source,
