@@ -62,9 +62,8 @@ def machine(monkeypatch, driver=None, nvrtc=True, gpus=1):
 
     here = SimpleNamespace(platform="gpu", device_kind="a GPU", local_hardware_id=0)
     monkeypatch.setattr(cuda, "devices", SimpleNamespace(default_device=lambda: here))
-    monkeypatch.setattr(
-        compiled, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [here] * gpus)
-    )
+    gpu = {"platform": lambda: "gpu", "local_devices": lambda: [here] * gpus}
+    monkeypatch.setattr(compiled, "devices", SimpleNamespace(**vars(devices) | gpu))
     monkeypatch.setattr(cuda.sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", load)
     cuda._load_nvrtc.cache_clear()
