@@ -21,8 +21,7 @@ from jax.scipy.special import log_ndtr
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.local import lbfgs
 from galapax.local.gaussian_process import Process, Sample, append, fit, predict, prior_of
@@ -119,7 +118,7 @@ class EHVI(Algorithm[EHVIState]):
         n_outputs = shape.objectives + shape.ineq + shape.eq
         mean, _ = prior_of(dim)
         nobody = empty_population(jnp.broadcast_to(bounds.lower, (self.capacity, dim)), shape)
-        first = round_codes(bounds.lower + design[: self.population] * bounds.span, bounds)
+        first = round_codes(leave_unit_box(design[: self.population], bounds), bounds)
         return EHVIState(
             candidates=first,
             parents=nobody,
@@ -151,13 +150,12 @@ class EHVI(Algorithm[EHVIState]):
 
         def sample_design(state: EHVIState) -> tuple[Array, Array]:
             u = lax.dynamic_slice_in_dim(state.design, n_evaluated, k)
-            return state.bounds.lower + u * state.bounds.span, state.hyperparameters
+            return leave_unit_box(u, state.bounds), state.hyperparameters
 
         def search_models(state: EHVIState) -> tuple[Array, Array]:
             return propose(key, state, k, shape)
 
         candidates, hyperparameters = lax.cond(n_evaluated < self.initial, sample_design, search_models, state)
-        candidates = jnp.clip(candidates, state.bounds.lower, state.bounds.upper)
         return state._replace(candidates=round_codes(candidates, state.bounds), hyperparameters=hyperparameters)
 
     def termination(self, state: EHVIState, bounds: Bounds, tolerance: Array) -> Array:
@@ -170,6 +168,11 @@ def latin_hypercube(key: Array, n: int, dim: int, dtype: jnp.dtype) -> Array:
     key_order, key_place = random.split(key)
     order = jnp.argsort(random.uniform(key_order, (n, dim), dtype), axis=0)
     return (order + random.uniform(key_place, (n, dim), dtype)) / n
+
+
+def leave_unit_box(u: Array, bounds: Bounds) -> Array:
+    """Points (n, d) of the unit box as points of the box."""
+    return jnp.clip(bounds.lower + u * bounds.span, bounds.lower, bounds.upper)
 
 
 def compress(values: Array, is_known: Array) -> Array:
@@ -208,7 +211,7 @@ def propose(key: Array, state: EHVIState, k: int, shape: Shape) -> tuple[Array, 
         return believe(knowledge, state.n_evaluated + j, u, shape), chosen.at[j].set(u)
 
     _, chosen = lax.fori_loop(0, k, choose, (knowledge, jnp.zeros((k, bounds.dim), state.candidates.dtype)))
-    return bounds.lower + chosen * bounds.span, vectors
+    return leave_unit_box(chosen, bounds), vectors
 
 
 def model(state: EHVIState, shape: Shape) -> Knowledge:
@@ -311,7 +314,7 @@ def maximise(key: Array, knowledge: Knowledge, bounds: Bounds, shape: Shape) -> 
         ]
     )
     if bounds.grid is not None:
-        points = (round_codes(bounds.lower + points * bounds.span, bounds) - bounds.lower) / bounds.span
+        points = (round_codes(leave_unit_box(points, bounds), bounds) - bounds.lower) / bounds.span
     means, deviations = jax.vmap(lambda u: predict_all(knowledge, u))(points)
     hopes = means - OPTIMISM * deviations
     is_feasible = jnp.all(hopes[:, m : m + shape.ineq] <= knowledge.thresholds[: shape.ineq], axis=1)
