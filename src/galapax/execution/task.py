@@ -33,6 +33,7 @@ from galapax.core.stop import UNLIMITED, Rules
 from galapax.core.user_code import warn
 from galapax.execution.arguments import (
     check_islands,
+    check_noisy,
     count_devices,
     count_workers,
     default_dtype,
@@ -41,6 +42,7 @@ from galapax.execution.arguments import (
     parse_goals,
     parse_initial_points,
     plan_repairs,
+    rechecks_answer,
     reserve_for_polish,
     shrink_population_to_budget,
 )
@@ -208,7 +210,7 @@ def resolve_options(problem: Problem, options: Options) -> Options:
         raise InputError("retries and memoize apply to black boxes only: give blackbox=True or workers.")
     if blackbox and workers.memoize is None:
         is_small = problem.space is not None and problem.space.combinations <= MAX_MEMOIZED_POINTS
-        workers = replace(workers, memoize=is_small and not workers.asynchronous)
+        workers = replace(workers, memoize=is_small and not workers.asynchronous and not options.noisy)
     noisy = has_key_parameter(problem.fun) if options.noisy is None else options.noisy
     if not noisy and has_key_parameter(problem.fun) and not blackbox:
         raise InputError("fun takes a JAX key, so it is random: leave noisy out, or give a function of x alone.")
@@ -318,7 +320,7 @@ def prepare_task(
     """
     check_not_tracing()
     if options.noisy:
-        _check_noisy(solvers, options, restarts)
+        check_noisy(solvers[0], options, restarts)
     solvers = tuple(with_python_integers(solver) for solver in solvers)
     for solver in solvers:
         solver.validate()
@@ -390,6 +392,8 @@ def build_task(
     elif options.noisy and is_unlimited and budget_evaluations is None:
         limit, budget_evaluations = UNLIMITED, default_evaluations(problem.dim)
         evaluation_limit = budget_evaluations
+    if budget_evaluations is not None and rechecks_answer(solvers[0], options, budget_evaluations):
+        budget_evaluations -= 1
     budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
     if options.noisy and budget_evaluations is not None:  # the rest is for the estimate
         budget_evaluations = max(1, int(NOISY_SEARCH_SHARE * budget_evaluations))
@@ -529,26 +533,6 @@ def check_not_tracing() -> None:
             "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
             "from plain Python."
         )
-
-
-def _check_noisy(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:
-    """Refuse what cannot work on values that are random."""
-    if solvers[0].traits.multi_objective:
-        raise InputError(
-            f"noise is averaged for one objective, and {algorithms.algorithm_name(solvers[0])} is for several: return "
-            "the means of the objectives over a fixed set of random draws."
-        )
-    refused = {
-        "restarts": (restarts is not None, "searches are compared by their best values, which are lucky draws"),
-        "islands": (options.islands is not None, "they exchange individuals by their values, which are lucky draws"),
-        "polish": (options.polish is True, "the gradient of a random draw is not that of the mean"),
-        "vectorized": (options.vectorized and not options.blackbox, "each solution has a key of its own"),
-        "memoize": (bool(options.workers.memoize), "each call of a random objective gives another value"),
-        "asynchronous": (options.workers.asynchronous, "it compares single values"),
-    }
-    for name, (is_given, why) in refused.items():
-        if is_given:
-            raise InputError(f"{name} does not go with a random objective, since {why}: remove {name}.")
 
 
 def _check_asynchronous(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:
