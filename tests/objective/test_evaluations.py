@@ -75,7 +75,7 @@ def test_a_result_has_every_call_by_name_and_so_have_its_table_and_folder(tmp_pa
     assert calls.failed.sum() == result.n_failed > 0 and (calls.error[calls.failed] != "").all()
     assert np.nanmin(np.where(calls.violation <= 0, calls.fun, np.nan)) == result.fun
     table = result.to_dataframe("evaluations")
-    assert list(table.columns[4:8]) == ["rate", "layers", "kind", "fun"] and set(table["kind"]) <= {"relu", "tanh"}
+    assert list(table.columns[5:9]) == ["rate", "layers", "kind", "fun"] and set(table["kind"]) <= {"relu", "tanh"}
     assert (table["seconds"] >= 0).all() and (table["worker"] == 0).all()
     again = gx.load(result.save(tmp_path / "run"))
     assert "kind" in (tmp_path / "run" / "evaluations.csv").read_text().splitlines()[0]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
@@ -26,6 +27,7 @@ MIN_SHRUNK_POPULATION = 8  # individuals that a population has at least where fe
 CONSTRAINED_POLISH_RESERVE_PER_VARIABLE = (
     600  # evaluations a variable that are left for a polish under constraints, if that is not much
 )
+MIN_RECHECKED_EVALUATIONS = 200  # of a black box, from which one more of its answer is a small price
 MIN_REPAIRED_GENERATIONS = 20  # generations that a budget must allow for repairs by differences
 
 
@@ -37,7 +39,7 @@ def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
     return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
 
 
-def count_workers(pool: Any) -> int:
+def count_workers(pool: object) -> int:
     """Return how many evaluations are made at once, as far as a pool says; 1 without one."""
     if pool is None:
         return 1
@@ -153,6 +155,39 @@ def check_islands(islands: Islands, population: int, restarts: Restarts | None, 
         raise InputError("asynchronous=True has one population: leave islands out.")
 
 
+def check_noisy(solver: Algorithm, options: Options, restarts: Restarts | None) -> None:
+    """Refuse what cannot work on values that are random."""
+    if solver.traits.multi_objective:
+        raise InputError(
+            f"noise is averaged for one objective, and {type(solver).__name__} is for several: return "
+            "the means of the objectives over a fixed set of random draws."
+        )
+    refused = {
+        "restarts": (restarts is not None, "searches are compared by their best values, which are lucky draws"),
+        "islands": (options.islands is not None, "they exchange individuals by their values, which are lucky draws"),
+        "polish": (options.polish is True, "the gradient of a random draw is not that of the mean"),
+        "vectorized": (options.vectorized and not options.blackbox, "each solution has a key of its own"),
+        "memoize": (bool(options.workers.memoize), "each call of a random objective gives another value"),
+        "asynchronous": (options.workers.asynchronous, "it compares single values"),
+    }
+    for name, (is_given, why) in refused.items():
+        if is_given:
+            raise InputError(f"{name} does not go with a random objective, since {why}: remove {name}.")
+
+
+def rechecks_answer(solver: Algorithm, options: Options, max_evaluations: int | None) -> bool:
+    """Return whether the answer of a black box is evaluated once more, to see whether the values are random."""
+    return (
+        options.blackbox
+        and not options.noisy
+        and max_evaluations is not None
+        and max_evaluations >= MIN_RECHECKED_EVALUATIONS
+        and not solver.traits.multi_objective
+        and options.islands is None
+        and not (options.workers.memoize or options.workers.asynchronous)
+    )
+
+
 def count_devices(options: Options) -> int:
     """Return how many devices share the evaluation of a generation; 0 where one computes all of it."""
     if options.compute.devices is None:
@@ -172,7 +207,9 @@ def count_devices(options: Options) -> int:
     return len(devices.local_devices())
 
 
-def parse_initial_points(initial: Any, problem: ProblemDescription, population: int, runs: int) -> np.ndarray | None:
+def parse_initial_points(
+    initial: ArrayLike, problem: ProblemDescription, population: int, runs: int
+) -> np.ndarray | None:
     """Return the genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None

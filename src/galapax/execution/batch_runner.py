@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
 from galapax.core.algorithm import is_shared
 from galapax.core.errors import InputError, OutOfMemory, format_bytes
@@ -220,24 +221,26 @@ class BatchRunner:
         group, count = self.group, len(rows)
         if count < self.width:
             rows = np.concatenate([rows, np.repeat(rows[-1:], self.width - count)])
-        rows = _as_slice(rows)
+        chosen = _as_slice(rows)
         initial = group.initial
         if initial is not None:
             bounds = self.search.bounds
-            initial = (initial[rows] if initial.ndim == 3 else initial).astype(self.task.dtype)
+            initial = (initial[chosen] if initial.ndim == 3 else initial).astype(self.task.dtype)
             initial = np.clip(initial, bounds.lower, bounds.upper)
-        search = select_rows(self.search, rows)
-        return Slice(search, group.keys[rows], group.cells[rows], group.run_numbers[rows], initial, np.arange(count))
+        search = select_rows(self.search, chosen)
+        return Slice(
+            search, group.keys[chosen], group.cells[chosen], group.run_numbers[chosen], initial, np.arange(count)
+        )
 
 
-def select_rows(search: Search, rows: Any) -> Search:
+def select_rows(search: Search, rows: slice | np.ndarray) -> Search:
     """Return the search of these rows: their hyper-parameters and limits of evaluations."""
 
-    def pick(leaf: Any) -> Any:
+    def pick(leaf: Array) -> Array:
         return leaf if is_shared(leaf) or not leaf.ndim else leaf[rows]
 
     rules = search.rules
-    if np.ndim(rules.evaluations):
+    if isinstance(rules.evaluations, np.ndarray) and rules.evaluations.ndim:
         rules = rules._replace(evaluations=rules.evaluations[rows])
     return replace(search, algorithm=jax.tree.map(pick, search.algorithm, is_leaf=is_shared), rules=rules)
 
@@ -272,6 +275,6 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
     box.close()
 
 
-def _as_slice(rows: np.ndarray) -> Any:
+def _as_slice(rows: np.ndarray) -> slice | np.ndarray:
     """Return consecutive rows as a slice, so that indexing a hundred thousand copies nothing."""
     return slice(int(rows[0]), int(rows[-1]) + 1) if (np.diff(rows) == 1).all() else rows
