@@ -17,6 +17,7 @@ from galapax.core.restarts import (
     NextSearch,
     SearchSummary,
     count_agreeing_searches,
+    value_resolution,
 )
 from galapax.core.stop import Stop
 from galapax.execution import restart_schedule
@@ -65,14 +66,36 @@ def test_the_portfolio_gives_differential_evolution_its_part_once():
     assert Portfolio().next(own, [here, there], 1000.0, draw).kind != "evolution"  # too little is left for it
 
 
+def end_search(value, mean, scale=1.0, constant=0.0, x=0.5):
+    """A converged search with values scaled and shifted."""
+    best = scale * value + constant
+    resolution = value_resolution(best, scale * mean + constant, np.finfo(float).eps)
+    return past(best=best, x=x)._replace(resolution=resolution)
+
+
 def test_found_counts_searches_that_converged_to_the_best():
     assert count_agreeing_searches([past(best=1.0)]) == 1
-    assert (
-        count_agreeing_searches([past(best=1.0), past(best=1.0 + 1e-12, x=0.9), past(best=2.0, x=0.1)]) == 2
-    )  # as good, elsewhere
+    ends = [end_search(1.0, 1.0), end_search(1.0 + 1e-14, 1.0 + 1e-14, x=0.9), end_search(2.0, 2.0, x=0.1)]
+    assert count_agreeing_searches(ends) == 2  # as good, elsewhere
     assert (
         count_agreeing_searches([past(best=1e-20), past(best=3e-21), past(best=1e-21, stop=Stop.STALL)]) == 2
     )  # the same place
+
+
+@pytest.mark.parametrize(("scale", "constant"), [(1.0, 0.0), (1e-6, 0.0), (1e9, 0.0), (1.0, 1.0), (1.0, -300.0)])
+def test_a_constant_or_a_factor_does_not_change_which_searches_agree(scale, constant):
+    ends = [(2e-13, 5e-13, 0.2), (1e-14, 6e-14, 0.8), (3e-3, 3e-3 + 1e-13, 0.4)]
+    searches = [end_search(value, mean, scale, constant, x) for value, mean, x in ends]
+    assert count_agreeing_searches(searches) == 2
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0])
+def test_several_minima_of_value_zero_end_a_run(constant):
+    def himmelblau(x):
+        return (x[0] ** 2 + x[1] - 11) ** 2 + (x[0] + x[1] ** 2 - 7) ** 2 + constant
+
+    result = gx.minimize(himmelblau, BOX[:2], polish=False)
+    assert result.success and result.stop is Stop.TOLERANCE and result.nfev < 5000
 
 
 def rastrigin(x):
@@ -85,6 +108,11 @@ def dimpled(x):
 
 def bowl(x):
     return jnp.sum((x - 0.7) ** 2)
+
+
+def test_descents_into_different_minima_do_not_agree():
+    result = gx.minimize(rastrigin, [(-5.0, 6.0)] * 30, max_evaluations=25_000)
+    assert not result.success and result.fun > 1.0
 
 
 SPENT = 3000  # evaluations: enough for several searches of different sizes

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from galapax import algorithms
 from galapax.api.constraints import stack_constraints
 from galapax.api.keyword_hints import suggest_keywords
@@ -42,7 +44,7 @@ def minimize(
     ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     eq_tolerance: EqTolerance | None = None,
-    maximize: bool = False,
+    maximize: bool | Sequence[bool] | np.ndarray = False,
     x0: Any = None,
     initial: Any = None,
     population: int | None = None,
@@ -78,7 +80,7 @@ def minimize(
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
         eq_tolerance, by default 1e-8, of a black box 1e-6, of the spread of each equality over the box).
-    maximize: maximise instead.
+    maximize: True maximises instead; of several objectives also a list, as in [True, False]: True or False for each.
     x0: a starting point (d,), or points (k, d), at most a whole population, shared by all runs; or (runs, k, d),
         separate for each run. The rest of the first population is random. A single point is where CMA-ES and simplex
         searches begin, with a small step.
@@ -175,7 +177,7 @@ def minimize(
         try:
             if algorithm is not None:
                 return run(problem, algorithms.resolve_algorithm(algorithm))
-            unknown = options.blackbox and problem.objectives is None
+            unknown = options.blackbox and problem.objectives is None and options.maximize in (True, False)
             return run(problem, default_algorithm(problem, options, n_objectives), unknown)
         except ObjectiveShapeMismatch as discovered:  # a black box, which only calling it could show
             box = discovered.box

@@ -13,6 +13,7 @@ from jax import Array
 from galapax import algorithms
 from galapax.api.trials import find_row, stack_answers
 from galapax.core.algorithm import AcceptsImmigrants, Algorithm, TakesKnownValues, count_repairs, insert_immigrants
+from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Columns, Evaluation, Population, Record, Shape
 from galapax.core.options import Options
@@ -47,26 +48,27 @@ def record_generation(
     return entry | {"nfev": np.asarray(nfev)}
 
 
-def build_history(entries: list[dict[str, np.ndarray]], maximize: bool) -> History | None:
+def build_history(entries: list[dict[str, np.ndarray]], maximize: Maximize) -> History | None:
     """Return the history of the complete generations; None before the first."""
     if not entries:
         return None
     columns = {name: np.array([entry[name] for entry in entries]) for name in entries[0]}
-    sign = -1.0 if maximize else 1.0
     for name in ("best", "mean", "worst"):
-        columns[name] = sign * (columns[name][:, 0] if columns[name].shape[1] == 1 else columns[name])
+        values = orient(columns[name], maximize)
+        columns[name] = values[:, 0] if values.shape[1] == 1 else values
     return History(generation=np.arange(1, len(entries) + 1), **columns)
 
 
-def add_front(result: Result, rows: list[int], sign: float, eq_tolerance: EqTolerance | None) -> None:
+def add_front(result: Result, rows: list[int], eq_tolerance: EqTolerance | None) -> None:
     """Add the front of some evaluations to a result, and its knee as the answer. rows: of these evaluations."""
     evaluations: Evaluations = result.evaluations
-    feasible = ~evaluations.failed
+    result["fun"] = np.full(evaluations.fun.shape[1], np.nan)
+    signs, feasible = result.signs, ~evaluations.failed
     if evaluations.violation is not None:
         feasible &= evaluations.violation <= 0
     chosen = np.array([row for row in rows if feasible[row]], int)
     if len(chosen):
-        chosen = chosen[non_dominated(sign * evaluations.fun[chosen])]
+        chosen = chosen[non_dominated(signs * evaluations.fun[chosen])]
     by_point = {evaluations.x[row].tobytes(): row for row in chosen}
 
     def constraints(x: np.ndarray) -> Evaluation | None:
@@ -75,12 +77,11 @@ def add_front(result: Result, rows: list[int], sign: float, eq_tolerance: EqTole
         return None if ineq is None and eq is None else summarise(evaluations.fun[at], ineq, eq, eq_tolerance, np)
 
     evaluate: Callable[[np.ndarray], Evaluation | None] | None = constraints if len(chosen) else None
-    individuals = Population(evaluations.x[chosen], sign * evaluations.fun[chosen], None)
-    front = build_front(individuals, sign, evaluate)
+    individuals = Population(evaluations.x[chosen], signs * evaluations.fun[chosen], None)
+    front = build_front(individuals, signs, evaluate)
     result.update(front.as_dict())
-    result["fun"] = np.full(evaluations.fun.shape[1], np.nan)
     if len(front):
-        at = knee(front.F, sign)
+        at = knee(front.F, signs)
         result.update(x=front.X[at], fun=front.F[at], violation=0.0, feasible=True)
         result["ineq"], result["eq"] = (None if v is None else v[at] for v in (front.G, front.H))
     elif np.isfinite(result.violation):
@@ -128,11 +129,11 @@ def describe_settings(
 
 
 def judge_known_answers(
-    genes: list[np.ndarray], answers: list[Answer], shape: Shape, maximize: bool, eq_tolerance: EqTolerance | None
+    genes: list[np.ndarray], answers: list[Answer], shape: Shape, maximize: Maximize, eq_tolerance: EqTolerance | None
 ) -> KnownPoints:
     """Return points that were told without being asked for, as a search sees them."""
     raw = stack_answers(answers, shape)
-    fun = -raw["fun"] if maximize else raw["fun"]
+    fun = orient(raw["fun"], maximize)
     return KnownPoints(np.array(genes), summarise(fun, raw.get("ineq"), raw.get("eq"), eq_tolerance, np))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.checks import abbreviate, as_float_array
+from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
 from galapax.core.evaluation import OUTPUT_NAMES, Shape, Values
 from galapax.core.problem import EqTolerance, Problem
@@ -164,7 +165,7 @@ def match_points(x: np.ndarray, asked: np.ndarray, waiting: list[int], span: np.
 
 
 def judge_answers(
-    answers: list[Answer], shape: Shape, maximize: bool, eq_tolerance: EqTolerance | None
+    answers: list[Answer], shape: Shape, maximize: Maximize, eq_tolerance: EqTolerance | None
 ) -> list[tuple[float, float]]:
     """Return violation and (first) value of each answer, to be minimised; refuse answers of other shapes, and turn
     those that are not finite into failures.
@@ -176,7 +177,7 @@ def judge_answers(
                 f"with {sum(shape)} {tuple(shape)}: of objectives, inequalities and equalities."
             )
     raw = stack_answers(answers, shape)
-    fun = -raw["fun"] if maximize else raw["fun"]
+    fun = orient(raw["fun"], maximize)
     judged = summarise(fun, raw.get("ineq"), raw.get("eq"), eq_tolerance, np)
     violation = np.zeros(len(answers)) if judged.violation is None else np.asarray(judged.violation)
     for i in np.flatnonzero(judged.failed):

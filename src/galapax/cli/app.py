@@ -61,6 +61,7 @@ def run_solve(context: typer.Context, problem: str, arguments: options.Arguments
         }
         config = parsing.apply_gagpu_config(arguments, problem)
         loaded = parsing.load_problem(problem, arguments.dim, minmax=True)
+        arguments.maximize = parsing.parse_directions(arguments)
         arguments.target = parsing.parse_target(loaded, arguments.target, arguments.within, arguments.maximize)
         choice = None
         if isinstance(loaded, MinMaxProblem):
@@ -127,8 +128,8 @@ SWEEP = ("generations", "max_evaluations", "target", "max_seconds", "seed", "max
 
 
 @app.command(epilog=options.EXIT_CODES)
-@options.accept_options(SWEEP, runs=options.RunsOfEach, dim=options.Dim, out=options.Out, force=options.Force,
-               quiet=options.Quiet, as_json=options.AsJson)  # fmt: skip
+@options.accept_options(SWEEP, directions=options.Directions, runs=options.RunsOfEach, dim=options.Dim, out=options.Out,
+               force=options.Force, quiet=options.Quiet, as_json=options.AsJson)  # fmt: skip
 def sweep(
     problem: options.ProblemName,
     setting: options.SweptSettings,
@@ -144,6 +145,7 @@ def sweep(
     with error_report.report_errors(problem):
         output.check_folder(arguments.out, arguments.force, "study.json")
         template = algorithms.get(algorithm)
+        arguments.maximize = parsing.parse_directions(arguments)
         study = run_sweep(
             parsing.load_problem(problem, arguments.dim),
             None,

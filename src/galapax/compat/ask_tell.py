@@ -23,7 +23,7 @@ def create_optimizer(
     variables: Sequence[Variable],
     algorithm: str | Algorithm | None,
     *,
-    n_objectives: int = 1,
+    maximize: Sequence[bool] = (False,),
     is_constrained: bool = False,
     is_parallel: bool = False,
     population: int | None = None,
@@ -33,9 +33,10 @@ def create_optimizer(
 ) -> Optimizer:
     """Create an Optimizer for few evaluations, with the default algorithm that suits them.
 
-    is_parallel: several points are evaluated at once, so that a search that proposes one after another does not suit.
+    maximize: the direction of each objective. is_parallel: several points are evaluated at once, so that a search that
+        proposes one after another does not suit.
     """
-    dim = len(variables)
+    dim, n_objectives = len(variables), len(maximize)
     mixed = dim if any(v.discrete for v in variables) else 0
     solver = algorithms.resolve_algorithm(algorithm, is_constrained, n_objectives, mixed, population)
     if solver.traits.multi_objective != (n_objectives > 1):
@@ -60,6 +61,7 @@ def create_optimizer(
         list(variables),
         solver,
         seed=seed,
+        maximize=maximize,
         population=population,
         max_evaluations=max_evaluations,
         x0=x0,

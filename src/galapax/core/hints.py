@@ -47,8 +47,8 @@ KEYWORDS = {
     "leave it out: JAX chooses the device, a GPU if it has one; JAX_PLATFORMS=cpu keeps it from that": "device gpu",
     "write runs": "repeats repetitions n_runs num_runs n_restarts",
     "write seed, an integer, or None for a random seed": "rng random_state random_seed generator",
-    "write maximize=True, or leave it out": "direction",
-    "write maximize=True for all objectives; change the sign of single ones in fun": "directions weights",
+    "write maximize=True, or leave it out; of several objectives a list, as in maximize=[False, True]": "direction "
+    "directions weights sense senses minimization",
     "write maximize=True": "maximise maximization",
     "leave it out: values are minimised unless maximize=True": "minimise minimize",
     "write x0, points to start from": "init sampling initial_population initial_point start",

@@ -26,6 +26,7 @@ from galapax.core.checks import (
     check_size,
     items,
 )
+from galapax.core.direction import Maximize, check_maximize
 from galapax.core.errors import InputError
 from galapax.core.island_model import Islands, parse_islands
 from galapax.core.restarts import Restarts
@@ -337,8 +338,8 @@ class Options(Checked):
                                panel="Search")  # fmt: skip
     seed: int | None = option(0, "Random seed; the same seed gives the same run.", None, shell=int, panel="Search",
                               identifies=True)  # fmt: skip
-    maximize: bool = option(False, "Maximise instead of minimising.", check_bool, shell=bool, panel="Evaluation",
-                            identifies=True)  # fmt: skip
+    maximize: Maximize = option(False, "Maximise instead of minimising.", check_maximize, shell=bool,
+                                panel="Evaluation", identifies=True)  # fmt: skip
     vectorized: bool = option(False, "The functions take the whole population as one array.", check_bool, shell=bool,
                               panel="Evaluation")  # fmt: skip
     blackbox: bool = option(False, "The functions are plain Python or NumPy, not JAX.", check_bool, shell=bool,

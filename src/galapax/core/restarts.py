@@ -17,7 +17,8 @@ from galapax.core.algorithm import Algorithm, double_population, scale_spread
 from galapax.core.stop import Stop
 
 SAME_POINT_DISTANCE = 1e-6  # share of the box within which two end points count as the same
-SAME_VALUE_TOLERANCE = 1e-9  # relative difference of two values that count as the same
+SAME_VALUE_RESOLUTIONS = 10.0  # difference of two values that count as the same, in units of their resolution
+ROUNDING_ULPS = 64.0  # error of a value, in units of its last place
 MIN_AGREEING_SEARCHES = 5  # searches that must converge to the best point before a run is done
 MAX_DOUBLINGS = 9  # of the first population
 MIN_SEARCH_GENERATIONS = 100  # that a search is expected to take, at least
@@ -33,6 +34,7 @@ class SearchSummary(NamedTuple):
     violation: float
     x: np.ndarray  # (d,), scaled to the unit cube
     stop: Stop
+    resolution: float = 0.0  # difference of values that means nothing, see `value_resolution`
 
 
 class NextSearch(NamedTuple):
@@ -44,6 +46,17 @@ class NextSearch(NamedTuple):
     polish: bool = False  # refine its best point with the gradient
 
 
+def value_resolution(best: float, mean: float, eps: float) -> float:
+    """Return the difference of values below which the end of a search says nothing.
+
+    A population that has converged still spans some values: by rounding, by the noise of the function, by the last bits
+    of x. Adding a constant to the function or scaling it does not change which ends agree. mean: value of the last
+    population.
+    """
+    spread = abs(mean - best)
+    return max(spread if math.isfinite(spread) else 0.0, ROUNDING_ULPS * eps * abs(best))
+
+
 def count_agreeing_searches(past: Sequence[SearchSummary]) -> int:
     """Count the searches that converged to the best point of all, or to one of the same value."""
     if not past:
@@ -52,7 +65,8 @@ def count_agreeing_searches(past: Sequence[SearchSummary]) -> int:
 
     def agrees(search: SearchSummary) -> bool:
         same_point = bool(np.max(np.abs(search.x - best.x)) <= SAME_POINT_DISTANCE)
-        same_value = abs(search.best - best.best) <= SAME_VALUE_TOLERANCE * abs(best.best)
+        resolution = max(search.resolution, best.resolution)
+        same_value = abs(search.best - best.best) <= SAME_VALUE_RESOLUTIONS * resolution
         return search.stop is Stop.TOLERANCE and search.violation <= best.violation and (same_point or same_value)
 
     return sum(map(agrees, past))

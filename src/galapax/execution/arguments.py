@@ -12,6 +12,7 @@ import numpy as np
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
 from galapax.core.checks import abbreviate, as_float_array, check_number
+from galapax.core.direction import count_directions, objective_signs, orient
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.island_model import Islands
@@ -69,10 +70,16 @@ def parse_goals(problem: Problem, options: Options) -> tuple[float, int, np.ndar
                 f"reference_point must be finite numbers, one per objective; got {abbreviate(problem.reference_point)}."
             )
         if corner.size > 1:
-            reference = -corner if options.maximize else corner
+            n_directions = count_directions(options.maximize)
+            if n_directions not in (None, corner.size):
+                raise InputError(
+                    f"maximize and reference_point need an entry for each objective; they have {n_directions} and "
+                    f"{corner.size}."
+                )
+            reference = orient(corner, options.maximize)
     goal = -math.inf
     if options.target is not None:
-        larger_is_better = options.maximize or reference is not None  # a hypervolume always is
+        larger_is_better = reference is not None or objective_signs(options.maximize)[0] < 0  # a hypervolume always is
         goal = check_number(options.target, "target")
         goal = -goal if larger_is_better else goal
     return goal, UNLIMITED if options.patience is None else min(options.patience, UNLIMITED), reference

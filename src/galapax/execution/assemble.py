@@ -15,6 +15,7 @@ import numpy as np
 from galapax import algorithms
 from galapax.core.algorithm import name_methods
 from galapax.core.checks import abbreviate
+from galapax.core.direction import orient
 from galapax.core.errors import InputError
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Evaluation, Population, Record
 from galapax.core.options import LEAVES, Options, read
@@ -142,12 +143,12 @@ def result_of(
 ) -> Result:
     """Assemble the Result of the runs of one solver. population: the survivors of the best run."""
     total = _round_discrete(task, total)
-    track, sign = total.track, task.sign
+    track = total.track
     is_finite = np.isfinite(track.best)
-    x, fun = total.x.astype(np.float64), np.where(is_finite, sign * track.best, np.nan)
-    fronts = [build_front(front, sign, None) for front in total.fronts] or None
+    x, fun = total.x.astype(np.float64), np.where(is_finite, task.sign * track.best, np.nan)
+    fronts = [build_front(front, task.signs, None) for front in total.fronts] or None
     if fronts is not None:
-        x, fun = _knee_points(x, fronts, sign)
+        x, fun = _knee_points(x, fronts, task.signs)
     violation = evaluator.violation(x, track)
     best = first_best(violation, track.merit)
     solution = (
@@ -156,7 +157,7 @@ def result_of(
         else _knee_solution(task, total, evaluator)
     )
     if solution is None:
-        empty_front = build_front(merge_fronts(total.fronts), sign, evaluator.evaluate_front)
+        empty_front = build_front(merge_fronts(total.fronts), task.signs, evaluator.evaluate_front)
         solution = _best_solution(task, evaluator, x[best], fun[best], empty_front)
     violation[best] = violation[best] if solution.violation is None else solution.violation
     feasible = is_finite & (violation <= 0)
@@ -200,7 +201,7 @@ def result_of(
         ineq=solution.constraints.get("ineq"),
         eq=solution.constraints.get("eq"),
         population=task.decoded(np.asarray(population.x)),
-        population_fitness=sign * (population.fitness if fronts is None else population.objectives),
+        population_fitness=task.sign * population.fitness if fronts is None else task.signs * population.objectives,
         history=history,
         runs=runs if task.runs > 1 else None,
         timings={},
@@ -227,7 +228,7 @@ def _decode_population(task: Task, population: Population) -> Population:
 
 def _snapshot(task: Task, population: Population) -> Population:
     """Return the user's view of a snapshot (R, n, ...): with their sign; (n, ...) for a single run."""
-    population = population._replace(objectives=task.sign * population.objectives)
+    population = population._replace(objectives=orient(population.objectives, task.options.maximize))
     if task.runs == 1:
         population = jax.tree.map(lambda a: a[0], population)
     return _decode_population(task, population)
@@ -298,13 +299,13 @@ def _best_solution(
 
 def _knee_solution(task: Task, total: Outcome, evaluator: SolutionEvaluator) -> _Solution | None:
     """Return the knee of the merged front of all runs; None if it is empty."""
-    front = build_front(merge_fronts(total.fronts), task.sign, evaluator.evaluate_front)
+    front = build_front(merge_fronts(total.fronts), task.signs, evaluator.evaluate_front)
     if not len(front):
         return None
     extra = _decode_front(task, front)
     if task.problem.derived:
         extra["derived"] = evaluator.derived(front.X)
-    row = knee(front.F, task.sign)
+    row = knee(front.F, task.signs)
     constraints = {n: v[row] for n, v in (("ineq", front.G), ("eq", front.H)) if v is not None}
     return _Solution(front.X[row], front.F[row], constraints, extra, front, float(front.CV[row]))
 
@@ -326,12 +327,12 @@ def _find_successes(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndar
     return (total.track.reason == STOP_CODES[success_stop]) & feasible
 
 
-def _knee_points(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
+def _knee_points(x: np.ndarray, fronts: list[Front], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x (R, d) and objectives (R, m) at the knee of each run's front; of an empty one the least bad x and NaN."""
     x, fun = x.copy(), np.full((len(x), fronts[0].F.shape[1]), np.nan)
     for r, front in enumerate(fronts):
         if len(front):
-            row = knee(front.F, sign)
+            row = knee(front.F, signs)
             x[r], fun[r] = front.X[row], front.F[row]
     return x, fun
 
@@ -340,7 +341,7 @@ def _history(task: Task, total: Outcome, rows: Any) -> History:
     """History (R, G) from the engine's rows (R, G, columns)."""
     rows = rows if rows.flags.writeable else rows.copy()  # what is fetched from a device is not the user's to change
     record = Record.unpack(rows, task.columns._replace(shape=_known_shape(task, total)), HISTORY_FIRST_COLUMN)
-    best, mean, worst = (task.sign * values for values in (record.best, record.mean, record.worst))
+    best, mean, worst = (task.signs * values for values in (record.best, record.mean, record.worst))
     if best.shape[-1] == 1:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
     evaluations = record.evaluations  # by generation; the same in all runs, unless their populations change size
@@ -370,7 +371,7 @@ def _message(
     task: Task, total: Outcome, best: int, stop: Stop, violation: float, front: Front | None, population: Population
 ) -> str:
     """Return the message of a Result: why it ended. population: the survivors of the best run."""
-    track, sign = total.track, task.sign
+    track, signs = total.track, task.signs
     limits = (task.budget.generations, task.evaluation_limit)
     evaluations = int(track.evaluations[best] - track.skipped[best])
     why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, evaluations)
@@ -402,11 +403,11 @@ def _message(
             )
         return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
     if task.rules.reference is not None and front is not None and len(front):
-        n_outside = int((sign * front.F >= task.rules.reference).any(axis=1).sum())
+        n_outside = int((signs * front.F >= task.rules.reference).any(axis=1).sum())
         if n_outside:
             why += (
                 f" {n_outside} of the {len(front)} points on the front lie beyond the reference point "
-                f"({', '.join(f'{sign * r:g}' for r in task.rules.reference)}) and contribute nothing to the "
+                f"({', '.join(f'{r:g}' for r in signs * task.rules.reference)}) and contribute nothing to the "
                 "hypervolume."
             )
     return why

@@ -235,6 +235,7 @@ def _merge_tracks(rows: Track, n_islands: int) -> Track:
         skipped=by_run(rows.skipped).sum(axis=0),
         feasible_share=by_run(rows.feasible_share).mean(axis=0),
         hypervolume=volumes.max(axis=0),
+        mean=by_run(rows.mean)[best, runs],
     )
 
 

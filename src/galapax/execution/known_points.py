@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, returned_by_fun
 from galapax.core.options import Options
@@ -61,8 +62,8 @@ def take_known_values(problem: Problem, options: Options) -> tuple[Problem, Opti
 
 
 def judge_known_values(
-    known: KnownValues, space: Space | None, sign: float, eq_tolerance: EqTolerance | None
+    known: KnownValues, space: Space | None, maximize: Maximize, eq_tolerance: EqTolerance | None
 ) -> KnownPoints:
-    """Return known values as a search sees them. sign: -1 where the objectives are maximised."""
+    """Return known values as a search sees them."""
     genes = known.x if space is None else space.round_codes(space.encode(known.x))
-    return KnownPoints(genes, summarise(sign * known.fun, known.ineq, known.eq, eq_tolerance, np))
+    return KnownPoints(genes, summarise(orient(known.fun, maximize), known.ineq, known.eq, eq_tolerance, np))

@@ -265,7 +265,7 @@ def read_best(task: Task, read_survivors: Callable[[], Population]) -> Best:
         feasible = np.isfinite(objectives).all(axis=1) & (violation <= 0)
         genes, objectives = genes[feasible], objectives[feasible]
         on_front = non_dominated(objectives) if len(objectives) else np.zeros(0, bool)
-        front = build_front(Population(genes[on_front], objectives[on_front], None), task.sign, None)
+        front = build_front(Population(genes[on_front], objectives[on_front], None), task.signs, None)
         return Best(X=task.decoded(front.X), F=front.F)
     row = first_best(violation, objectives[:, 0])
     if not np.isfinite(objectives[row, 0]):

@@ -38,6 +38,7 @@ class PolishedRuns(NamedTuple):
     x: np.ndarray  # (R, d)
     best: np.ndarray  # (R,)
     violation: np.ndarray  # (R,)
+    expected_gain: np.ndarray  # (R,), what another step would gain; 0 where none was made
     about: Polish
 
 
@@ -57,7 +58,7 @@ def run_polish(
     """
     runs = len(x)
     about = Polish(np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool), np.zeros(runs, bool))
-    runs_out = PolishedRuns(x.copy(), best.copy(), violation.copy(), about)
+    runs_out = PolishedRuns(x.copy(), best.copy(), violation.copy(), np.zeros(runs), about)
     is_usable = np.isfinite(best) & (max_evaluations >= min_evaluations(task.shape))
     rows, size = np.flatnonzero(is_usable), _slice_width(task)
     for batch in (rows[i : i + size] for i in range(0, len(rows), size)):
@@ -81,6 +82,7 @@ def run_polish(
         runs_out.x[batch] = np.where(better[:, None], new.x, x[batch])
         runs_out.best[batch] = np.where(better, new.value, best[batch])
         runs_out.violation[batch] = np.where(better, new.violation, violation[batch])
+        runs_out.expected_gain[batch] = np.where(better, new.expected_gain, 0)
         about.evaluations[batch], about.better[batch], about.smooth[batch] = new.evaluations, better, new.smooth
         about.converged[batch] = new.smooth & (new.evaluations < max_evaluations[batch] - EXHAUSTED_MARGIN)
     return runs_out

@@ -18,7 +18,13 @@ import numpy as np
 from galapax.algorithms import algorithm_name
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Columns, Population, Record
-from galapax.core.restarts import MIN_AGREEING_SEARCHES, NextSearch, SearchSummary, count_agreeing_searches
+from galapax.core.restarts import (
+    MIN_AGREEING_SEARCHES,
+    NextSearch,
+    SearchSummary,
+    count_agreeing_searches,
+    value_resolution,
+)
 from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.batch_runner import BatchRunner, Group, RunContext
 from galapax.execution.host_loop import BatchView, Watch
@@ -100,6 +106,7 @@ def add_search(earlier: Track, latest: Track) -> Track:
         skipped=earlier.skipped + latest.skipped,
         feasible_share=latest.feasible_share,
         hypervolume=latest.hypervolume,
+        mean=latest.mean,
     )
 
 
@@ -430,7 +437,8 @@ def _refine_outcome(
         STOP_CODES[Stop.TOLERANCE],
         refined.track.reason,
     )
-    new_track = replace(refined.track, reason=reason, generations=track.generations + 1)
+    mean = np.where(polished_runs.about.converged, refined.track.best + polished_runs.expected_gain, track.mean)
+    new_track = replace(refined.track, reason=reason, generations=track.generations + 1, mean=mean)
     return replace(refined, track=new_track, polish=None)
 
 
@@ -449,6 +457,8 @@ def _record_search(task: Task, run: RestartState, search: NextSearch, population
     stop = outcome.stopped or stop_from_code(int(track.reason[0]))
     x = (np.asarray(outcome.x[0], np.float64) - box.lower) / box.span
     evaluations, best = int(track.evaluations[0]), float(track.best[0])
-    run.past.append(SearchSummary(search.kind, population, evaluations, best, float(track.violation[0]), x, stop))
+    violation, eps = float(track.violation[0]), float(np.finfo(task.dtype).eps)
+    resolution = value_resolution(best, float(track.mean[0]), eps)
+    run.past.append(SearchSummary(search.kind, population, evaluations, best, violation, x, stop, resolution))
     run.outcomes.append(outcome)
     run.sizes += outcome.sizes[0]

@@ -38,6 +38,7 @@ class ChunkSummary(NamedTuple):
     violation: Any
     feasible_share: Any  # of the survivors; 1 without constraints
     hypervolume: Any  # NaN without a reference point
+    mean: Any  # value of the survivors, the first objective
 
     def pack(self, dtype: Any) -> Array:
         whole = f"int{8 * dtype.itemsize}"
@@ -46,7 +47,7 @@ class ChunkSummary(NamedTuple):
 
     @staticmethod
     def unpack(rows: Any) -> ChunkSummary:
-        """Unpack a summary (8, R), in NumPy."""
+        """Unpack a summary (9, R), in NumPy."""
         counts = rows[:N_INTEGER_COLUMNS].view(f"int{8 * rows.itemsize}")
         return ChunkSummary(*counts, *rows[N_INTEGER_COLUMNS:])
 
@@ -78,7 +79,7 @@ def summarize_chunk(search: Search, history: Array, n_generations: Any, carry: C
         violation, feasible_share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
     hypervolume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
     packed = ChunkSummary(
-        n_generations, counts[0], counts[1], reason, best, violation, feasible_share, hypervolume
+        n_generations, counts[0], counts[1], reason, best, violation, feasible_share, hypervolume, last.mean[0]
     ).pack(dtype)
     return history[:, HISTORY_FIRST_COLUMN:], packed
 
@@ -201,12 +202,13 @@ class Track:
     skipped: np.ndarray  # points of the last generation that Ctrl-C left unevaluated
     feasible_share: np.ndarray  # of the survivors; 1 without constraints
     hypervolume: np.ndarray  # NaN without a reference point
+    mean: np.ndarray  # value of the survivors, the first objective
 
     @staticmethod
     def start(runs: int) -> Track:
         zeros, worst = _broadcast_scalar(0, runs), _broadcast_scalar(np.inf, runs)
         share, hypervolume = _broadcast_scalar(1.0, runs), _broadcast_scalar(np.nan, runs)
-        return Track(zeros, zeros, worst, worst, zeros, zeros, zeros, share, hypervolume)
+        return Track(zeros, zeros, worst, worst, zeros, zeros, zeros, share, hypervolume, worst)
 
     @property
     def merit(self) -> np.ndarray:
@@ -238,6 +240,7 @@ class Track:
             skipped=self.skipped,
             feasible_share=latest(new.feasible_share, self.feasible_share),
             hypervolume=latest(new.hypervolume, self.hypervolume),
+            mean=latest(new.mean, self.mean),
         )
 
     def rows(self, chosen: slice | np.ndarray) -> Track:

@@ -15,6 +15,7 @@ from galapax.algorithms.de import DE
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
+from galapax.core.direction import check_direction_count, count_directions, objective_signs
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Columns, Shape
 from galapax.core.options import Options, threads_from_environment
@@ -113,9 +114,14 @@ class Task:
         return self.runs * len(self.solvers)
 
     @property
+    def signs(self) -> np.ndarray:
+        """The factors from minimised values to the user's, see `objective_signs`."""
+        return objective_signs(self.options.maximize)
+
+    @property
     def sign(self) -> float:
-        """The factor from minimised values to the user's: -1 where they are maximised."""
-        return -1.0 if self.options.maximize else 1.0
+        """The factor of the first objective, often the only one."""
+        return float(self.signs[0])
 
     @property
     def columns(self) -> Columns:
@@ -219,7 +225,7 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     or two where an archive is asked for, unless they are named. options: resolved. objectives: if that is known.
     """
     if objectives is None:
-        objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
+        objectives = count_named_objectives(problem, options) or 1 + (options.keep.archive is not None)
     if options.blackbox:
         if objectives == 1 and _has_few_evaluations(problem, options):
             workers = count_workers(options.workers.pool)
@@ -227,12 +233,18 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
         objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
-        is_named = problem.objectives is not None or problem.reference_point is not None
+        is_named = count_named_objectives(problem, options) is not None or problem.reference_point is not None
         if not is_named and not options.vectorized:
             warn_vector_objective(problem, objectives)
     return algorithms.resolve_algorithm(
         None, problem.constrained, objectives, discrete_dim(problem), options.population
     )
+
+
+def count_named_objectives(problem: Problem, options: Options) -> int | None:
+    """Return the number of objectives, if they are named or have a direction each."""
+    n_directions = count_directions(options.maximize)
+    return n_directions if problem.objectives is None else len(problem.objectives)
 
 
 def _has_few_evaluations(problem: Problem, options: Options) -> bool:
@@ -309,7 +321,12 @@ def prepare_task(
     if solvers[0].traits.multi_objective:
         tolerance = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
     rules = Rules(UNLIMITED, *parse_goals(problem, options), tolerance=tolerance)
-    shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
+    n_objectives = count_named_objectives(problem, options)
+    if options.initial is not None:
+        n_objectives = options.initial.shape.objectives
+    if n_objectives is not None:
+        check_direction_count(options.maximize, n_objectives, problem.name)
+    shape = Shape(n_objectives or 1, int(problem.ineq is not None), int(problem.eq is not None))
     if options.initial is not None:
         shape = options.initial.shape
     task = build_task(
@@ -350,8 +367,7 @@ def build_task(
     declared, dtype, blackbox, islands = problem, str(options.compute.dtype), options.blackbox, options.islands
     known = None
     if options.initial is not None:
-        sign = -1.0 if options.maximize else 1.0
-        known = judge_known_values(options.initial, problem.space, sign, problem.eq_tolerance)
+        known = judge_known_values(options.initial, problem.space, options.maximize, problem.eq_tolerance)
     if isinstance(problem, Problem) and problem.space is not None:
         problem.space.check(dtype)
         problem = problem.in_genes()
@@ -532,6 +548,7 @@ def check_shape(task: Task, shape: Shape) -> None:
     assert isinstance(task.problem, Problem)
     if shape.objectives == 1 and isinstance(task.solvers[0], Archived):
         raise InputError(_one_objective_message(task.problem))
+    check_direction_count(task.options.maximize, shape.objectives, task.problem.name)
     check_compatibility(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")

@@ -204,16 +204,18 @@ def minimize_with_constraints(
 
     with np.errstate(all="ignore"):
         s = solve(np.zeros(d), 0.0)
-        if _violation(unit(s), n_ineq) > INFEASIBILITY_TOLERANCE:
+        if _violation(unit(s), n_ineq) > INFEASIBILITY_TOLERANCE or not unit(s)[0] < unit.constant[0]:
             start, violation = restore()
             if violation > INFEASIBILITY_TOLERANCE:
                 s = solve(start, violation * (1 + 1e-6))
                 if _violation(unit(s), n_ineq) > violation * 1.01:
                     s = start
             else:
-                s = solve(start, 0.0)
-                if _violation(unit(s), n_ineq) > INFEASIBILITY_TOLERANCE:
-                    s = start
+                tried = [start, s]
+                for origin in (start, np.where(unit.gradient[0] > 0, low, high), 0.5 * (low + high)):
+                    tried.append(solve(origin, 0.0))
+                possible = [s for s in tried if _violation(unit(s), n_ineq) <= INFEASIBILITY_TOLERANCE]
+                s = min(possible, key=lambda s: float(unit(s)[0]))
     return s * width
 
 

@@ -49,6 +49,7 @@ class RefinedRuns(NamedTuple):
     violation: Array  # (R,), 0 without constraints
     evaluations: Array  # (R,), 0 for runs that were left alone
     smooth: Array  # (R,) bool: the gradient agreed with the function
+    expected_gain: Array  # (R,), decrease of the value that the next step would predict
 
 
 def min_evaluations(shape: Shape) -> int:
@@ -92,7 +93,8 @@ def _refine_in_box(
     spent = jnp.where(limit > 0, _fixed_cost(formulas.shape), 0).astype(jnp.int32)
     state, spent = _iterate_until_done(step, lambda s: s.status != ENDED, start, spent, limit, smooth)
     evaluation = formulas(consts, state.x)
-    return RefinedRuns(state.x, evaluation.fitness, jnp.where(evaluation.failed, jnp.inf, 0), spent, smooth)
+    violation, expected_gain = jnp.where(evaluation.failed, jnp.inf, 0), -jnp.sum(state.path * state.slope, axis=1)
+    return RefinedRuns(state.x, evaluation.fitness, violation, spent, smooth, expected_gain)
 
 
 def _refine_constrained(
@@ -157,7 +159,7 @@ def _refine_constrained(
         best_x = jnp.where(is_exact[:, None], projected, best_x)
         value = jnp.where(is_exact, exact.fitness, value)
         violation = jnp.where(is_exact, exact.violation, violation)
-    return RefinedRuns(best_x, value, violation, spent, smooth)
+    return RefinedRuns(best_x, value, violation, spent, smooth, jnp.zeros_like(value))
 
 
 def _select_best(formulas: Formulas, consts: Constants, points: Array) -> tuple[Array, Array, Array]:

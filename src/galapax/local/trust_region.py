@@ -16,8 +16,10 @@ from galapax.local.log import SampleLog
 from galapax.local.quadratic import Quadratic, fit_minimum_change, minimize_in_box, minimize_with_constraints
 
 MAX_MODEL_POINTS = 350
-NEIGHBOURHOOD = 3.0  # radii around the best point from which a model takes points
+NEIGHBOURHOOD = 6.0  # radii around the best point within which points say enough for the next step
 POISED = 0.05  # least singular value of the displacements, in radii, above which a model is trusted
+STATIONARY = 1e-9  # predicted reduction, as a share of the range of the merit, below which a descent has ended
+RELIABLE = 0.1  # difference of true and predicted reduction, as a share of it, up to which a model is believed
 EXPAND_RATIO, SHRINK_RATIO = 0.7, 0.1
 FAR_RIDGE = 1e-8
 
@@ -43,6 +45,15 @@ class TrustRegion:
         violation = self.log.violation(values)
         return np.where(np.isnan(violation), np.inf, np.nan_to_num(values[:, 0]) + self.penalty * violation)
 
+    def is_reliable(self) -> bool:
+        """Whether the model foretold what the last step achieved."""
+        return bool(self.agreement) and abs(self.agreement[-1] - 1.0) <= RELIABLE
+
+    def range_of_merit(self) -> float:
+        """Difference of the best and the median point of the descent."""
+        merit = self.merit(self.log.values[self.rows])
+        return float(np.median(merit[np.isfinite(merit)]) - merit.min())
+
     def choose_center(self) -> None:
         rows = np.array(self.rows)
         self.row = int(rows[np.argmin(self.merit(self.log.values[rows]))])
@@ -67,6 +78,8 @@ class TrustRegion:
                 if direction is not None:
                     self.rows += list((yield self.geometry_point(model, direction)))
                     self.choose_center()
+                elif self.is_reliable() and predicted <= STATIONARY * self.range_of_merit():
+                    break
                 else:
                     self.radius *= 0.25
                 continue
@@ -93,15 +106,13 @@ class TrustRegion:
         self.converged = True
 
     def choose_points(self) -> np.ndarray:
-        """Rows of the points for a model around the best one, the nearest first."""
+        """Rows of the points for a model around the best one, the nearest first: far ones are fitted loosely."""
         log, d = self.log, self.log.dim
         distance = np.linalg.norm(log.x - log.x[self.row], axis=1)
         distance[np.isnan(log.objective)] = np.inf
         order = np.argsort(distance, kind="stable")
-        within = int(np.sum(distance <= NEIGHBOURHOOD * self.radius))
         most = min((d + 1) * (d + 2) // 2 + d, MAX_MODEL_POINTS)
-        count = min(max(within, 2 * d + 1), most, int(np.isfinite(distance).sum()))
-        return order[:count]
+        return order[: min(most, int(np.isfinite(distance).sum()))]
 
     def fit(self, chosen: np.ndarray) -> Quadratic:
         log = self.log
@@ -142,7 +153,7 @@ class TrustRegion:
     def weakest_direction(self, chosen: np.ndarray) -> np.ndarray | None:
         """The direction in which the points around the best one say least, None where they say enough."""
         s = (self.log.x[chosen] - self.log.x[self.row]) / self.radius
-        near = s[np.linalg.norm(s, axis=1) <= 2 * NEIGHBOURHOOD]
+        near = s[np.linalg.norm(s, axis=1) <= NEIGHBOURHOOD]
         _, singular, vectors = np.linalg.svd(np.concatenate([near, np.zeros((self.log.dim, self.log.dim))]))
         return vectors[-1] if singular[self.log.dim - 1] < POISED else None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from galapax.core.direction import Maximize, orient
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.evaluation import OUTPUT_NAMES, Shape, returned_by_fun
 from galapax.core.options import Workers
@@ -59,7 +60,7 @@ class BlackBox:
         problem: Problem,
         *,
         dtype: str,
-        maximize: bool,
+        maximize: Maximize,
         vectorized: bool,
         on_failure: str | None = None,
         workers: Workers = Workers(),
@@ -205,8 +206,8 @@ class BlackBox:
                 if isinstance(answer, Failure):
                     raise self._evaluation_error(x, answer)
         raw = {name: self._stack_values(name, answers) for name in self.widths}
-        if self.maximize:
-            raw["fun"] = -raw["fun"]
+        if "fun" in raw:
+            raw["fun"] = orient(raw["fun"], self.maximize)
         return raw
 
     def start_stream(self, points: np.ndarray) -> None:
@@ -392,7 +393,7 @@ class BlackBox:
             sizes = Counter(tuple((name, values.size) for name, values in answer.items()) for answer in good)
             names |= dict(sizes.most_common(1)[0][0])
         self.widths = {name: names[name] for name in OUTPUT_NAMES if name in names}
-        check_names(self.problem, self.shape)
+        check_names(self.problem, self.shape, self.maximize)
 
     def _check_sizes(self, rows: list[int]) -> None:
         """Mark open calls that returned more or fewer numbers than the others as failed."""

@@ -11,13 +11,15 @@ import numpy as np
 
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import abbreviate
+from galapax.core.direction import Maximize, check_direction_count
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Shape
 from galapax.core.problem import Function, Problem
 
 
-def check_names(problem: Problem, shape: Shape) -> None:
-    """Raise an InputError unless there is one name for each objective and constraint."""
+def check_names(problem: Problem, shape: Shape, maximize: Maximize) -> None:
+    """Raise an InputError unless names and directions are as many as objectives and constraints."""
+    check_direction_count(maximize, shape.objectives, problem.name)
     for field, count in (("objectives", shape.objectives), ("constraint_names", shape.ineq + shape.eq)):
         names = getattr(problem, field)
         if names is not None and len(names) != count:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Evaluation, Shape, Values
 from galapax.core.problem import Bounds, EqTolerance, Function, Problem
@@ -252,7 +253,7 @@ class Formulas:
     eq: Jaxpr | None
     eq_tolerance: EqTolerance | None  # None until it is derived from the values of eq
     aims_at_zero: bool  # whether the refinement aims at eq = 0; else it makes use of the tolerance, which was given
-    maximize: bool
+    maximize: Maximize
     together: int  # the functions take so many solutions at once, (n, d); 0 for functions of one, (d,)
     own_trigonometry: bool  # sines and the like are computed by trigonometry.py
     text: str
@@ -290,7 +291,7 @@ class Formulas:
 
         objectives = values(self.fun)
         ineq, eq = (values(program) if program else None for program in (self.ineq, self.eq))
-        return -objectives if self.maximize else objectives, ineq, eq
+        return orient(objectives, self.maximize), ineq, eq
 
     def facts(self, consts: Constants, x: Array) -> Array:
         """Objective, inequalities and equalities at x (n, d) as one array (n, 1 + p + q), to be differentiated."""
@@ -357,7 +358,7 @@ class Traced(NamedTuple):
         return self.formulas(self.consts, x)
 
 
-def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: int = 0) -> Traced:
+def trace(problem: Problem, dtype: Any, *, maximize: Maximize = False, vectorized: int = 0) -> Traced:
     """Turn a problem's functions into JAX programs, or say what is wrong with them.
 
     vectorized: 0 for functions of one solution (d,), else the number n of rows they are given at once.
@@ -378,11 +379,11 @@ def trace(problem: Problem, dtype: Any, *, maximize: bool = False, vectorized: i
         ):  # those that the functions make themselves
             _cache(_traced_by_identity, cache_key, traced)
     else:
-        check_names(problem, traced.shape)
+        check_names(problem, traced.shape, maximize)
     return traced
 
 
-def _trace_functions(problem: Problem, dtype: Any, maximize: bool, vectorized: int) -> Traced:
+def _trace_functions(problem: Problem, dtype: Any, maximize: Maximize, vectorized: int) -> Traced:
     closed: dict[str, ClosedJaxpr] = {}
     counts = {"fun": 0, "ineq": 0, "eq": 0}
     for name in counts:
@@ -390,7 +391,7 @@ def _trace_functions(problem: Problem, dtype: Any, maximize: bool, vectorized: i
         if function is not None:
             closed[name], counts[name] = trace_one(name, function, problem.dim, dtype, vectorized)
     shape = Shape(counts["fun"], counts["ineq"], counts["eq"])
-    check_names(problem, shape)
+    check_names(problem, shape, maximize)
     hoisted = HoistedPrograms(list(closed.values()))
     own_trigonometry = not vectorized and _replaces_trigonometry([program.jaxpr for program in closed.values()])
     is_given = problem.eq_tolerance is not None

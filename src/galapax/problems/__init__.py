@@ -1,6 +1,6 @@
 """Built-in problems with known optima or fronts: `get("rastrigin", dim=30)`; `PROBLEMS` names them all.
 
-The functions of the BBOB suite have numbers, not names: `bbob(function=8, dim=20, instance=3)`.
+The functions of two suites have numbers, not names: `bbob(function=8, dim=20, instance=3)`, `niching(function=9)`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from galapax.problems import (
     wfg,
 )
 from galapax.problems.bbob import bbob, suite
+from galapax.problems.niching import niching
 
-__all__ = ["PROBLEMS", "SUITES", "bbob", "get"]
+__all__ = ["PROBLEMS", "SUITES", "bbob", "get", "niching"]
 
 PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "sphere": classic.sphere,

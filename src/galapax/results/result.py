@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from galapax.core.checks import HTMLRepr, abbreviate
+from galapax.core.direction import objective_signs
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import ProblemDescription
@@ -298,8 +299,8 @@ class Result(dict[str, Any], HTMLRepr):
             how = weights
         if isinstance(how, str) and how == ASK_USER and len(self.F):
             names = self.problem.objective_names(self.F.shape[1])
-            return choose_by_asking(self.F, self.sign, [self.problem.with_unit(name) for name in names], ask)
-        return choose(self.F, self.sign, how, reference=reference, aspiration=aspiration)
+            return choose_by_asking(self.F, self.signs, [self.problem.with_unit(name) for name in names], ask)
+        return choose(self.F, self.signs, how, reference=reference, aspiration=aspiration)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -309,12 +310,17 @@ class Result(dict[str, Any], HTMLRepr):
     @property
     def knee(self) -> int | None:
         """The row of the front's knee, whose solution is x; None where there is no front, or nothing on it."""
-        return knee(self.F, self.sign) if "F" in self and len(self.F) else None
+        return knee(self.F, self.signs) if "F" in self and len(self.F) else None
+
+    @property
+    def signs(self) -> np.ndarray:
+        """-1 where an objective is maximised, else 1, (m,): times these, the least values are the best."""
+        return np.broadcast_to(objective_signs(self.settings["maximize"]), np.size(self.fun))
 
     @property
     def sign(self) -> float:
-        """-1 where values are maximised, else 1: times this, the least value is the best."""
-        return objective_sign(self.settings)
+        """The sign of the first objective, often the only one."""
+        return float(self.signs[0])
 
     @property
     def plot(self) -> Plot:
@@ -374,11 +380,6 @@ class Result(dict[str, Any], HTMLRepr):
             low, median, high = runs.quantiles((0.0, 0.5, 1.0))
             lines.append(f"{'runs':>10}: {len(runs)}, fun between {low:.6g} and {high:.6g}, median {median:.6g}")
         return "\n".join(lines)
-
-
-def objective_sign(settings: dict[str, Any]) -> float:
-    """-1 if the settings of a run maximise, else 1."""
-    return -1.0 if settings["maximize"] else 1.0
 
 
 def finite_quantiles(values: np.ndarray, q: ArrayLike) -> np.ndarray:

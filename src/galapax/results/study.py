@@ -237,8 +237,8 @@ def measure_hypervolumes(result: Result) -> Result:
     runs, reference_point = all_runs(result), result.problem.reference_point
     if runs.fronts is None or reference_point is None or (runs.hypervolume is not None and len(reference_point) <= 3):
         return result
-    sign = result.sign
-    volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(reference_point)) for front in runs.fronts])
+    corner = result.signs * np.asarray(reference_point)
+    volumes = np.array([indicators.volume(result.signs * front.F, corner) for front in runs.fronts])
     result["hypervolume"] = float(volumes.max())
     result.pop("hypervolume_error", None)  # that of an estimate
     if result.runs is not None:
@@ -304,7 +304,7 @@ def best_known(result: Result) -> float | None:
     """The problem's best known value, to be minimised."""
     problem = result.problem
     optimum = problem.optimum if value_name(result) == "fun" else problem.hypervolume
-    return None if optimum is None or result.sign < 0 else comparison_sign(result) * float(optimum)
+    return None if optimum is None or (result.signs < 0).any() else comparison_sign(result) * float(optimum)
 
 
 def curve_rows(study: Study) -> list[Row]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from galapax.core.checks import abbreviate, as_integer_if_whole
+from galapax.core.direction import check_direction_count, check_maximize
 from galapax.core.errors import InputError
 from galapax.core.evaluation import Population
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, ProblemDescription, missing_function
@@ -58,7 +59,7 @@ PROBLEM_KEYS = {"name", "title", "source", "variables", "objectives", "constrain
 RESULT_TYPES: dict[str, Any] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
                                 "n_failed": int, "seed": int, "timings": dict, "settings": dict,
                                 "problem": dict}  # fmt: skip
-SETTINGS_TYPES: dict[str, Any] = {"maximize": bool, "blackbox": bool, "vectorized": bool, "algorithm": str,
+SETTINGS_TYPES: dict[str, Any] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
                                   "problem": str, "dtype": str, "device": str, "runs": int, "first_run": int,
                                   "hyperparameters": dict, "versions": dict}  # fmt: skip
 TIMINGS_TYPES: dict[str, Any] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
@@ -220,6 +221,8 @@ def result_from_json(data: JSON) -> Result:
     result["problem"] = _parse_problem(data["problem"])
     is_multi_objective = isinstance(data["fun"], list)
     result["fun"] = _parse_floats(data["fun"], "fun") if is_multi_objective else _parse_number(data["fun"], "fun")
+    n_objectives = np.size(result.fun)
+    check_direction_count(check_maximize(result.settings["maximize"]), n_objectives, result.problem.name)
     result["failures"] = _parse_failures(data.get("failures", ()))
     if "evaluation_errors" in data:
         result["evaluation_errors"] = _parse_evaluation_errors(data["evaluation_errors"])
@@ -264,7 +267,8 @@ def _check_types(data: Any, types: dict[str, Any], required: bool) -> None:
         if name not in data and not required:
             continue
         value = data[name]
-        if not isinstance(value, expected_type) or (isinstance(value, bool) and expected_type is not bool):
+        is_number = isinstance(value, bool) and expected_type in (int, (int, float))
+        if not isinstance(value, expected_type) or is_number:
             raise ValueError(f"its {name} is {abbreviate(value)}")
 
 

@@ -266,7 +266,7 @@ def target_hits(result: Result) -> Hits | None:
 
 def front_ends(result: Result) -> list[int]:
     """The row of the front that is best in each objective."""
-    return np.argmin(result.sign * np.asarray(result.F), axis=0).tolist()
+    return np.argmin(result.signs * np.asarray(result.F), axis=0).tolist()
 
 
 def true_front(problem: ProblemDescription, points: int) -> np.ndarray | None:

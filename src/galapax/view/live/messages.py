@@ -11,10 +11,10 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from galapax.core.box import Bounds
+from galapax.core.direction import objective_signs
 from galapax.core.problem import ProblemDescription
 from galapax.core.variables import Variable
 from galapax.execution import live_view
-from galapax.results.result import objective_sign
 from galapax.view.live import Facts
 
 N_TRUE_FRONT_POINTS = 400
@@ -25,7 +25,8 @@ JsonObject = dict[str, Any]
 def describe_run(facts: Facts) -> JsonObject:
     """Describe what does not change during the run."""
     problem, settings = facts.problem, facts.settings
-    is_minimised = objective_sign(settings) > 0  # a problem's optimum and front are of its minimum
+    # a problem's optimum and front are of its minimum
+    is_minimised = bool((objective_signs(settings["maximize"]) > 0).all())
     front = None
     if problem.front is not None and is_minimised:
         with contextlib.suppress(Exception):  # a user's function; without it the page lacks the front alone
@@ -71,9 +72,11 @@ def _gene_scale(variable: Variable) -> JsonObject | None:
     return {"kind": "labels", "first": 0, "last": len(labels) - 1, "labels": labels}
 
 
-def pack_frame(number: int, generation: int, run: int, survivors: live_view.PopulationSample, sign: float) -> bytes:
+def pack_frame(
+    number: int, generation: int, run: int, survivors: live_view.PopulationSample, signs: np.ndarray
+) -> bytes:
     """Pack a frame: length of the header, header (JSON), objectives, violation (float64), genes (float32)."""
-    objectives = sign * np.asarray(survivors.objectives, np.float64)
+    objectives = signs * np.asarray(survivors.objectives, np.float64)
     n_shown, variables = survivors.x.shape
     header = {
         "frame": number,
@@ -97,6 +100,8 @@ def _to_json(value: object) -> object:
     """Convert a setting to what JSON can represent."""
     if isinstance(value, dict):
         return {str(k): _to_json(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_to_json(v) for v in value]
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return str(value)

@@ -165,7 +165,7 @@ class Replay:
         if not generations:
             return b""
         return pack_frame(
-            len(generations) + 1000 * version, generations[-1], 0, self._frames[generations[-1]], self._sign
+            len(generations) + 1000 * version, generations[-1], 0, self._frames[generations[-1]], self.result.signs
         )
 
     def describe(self) -> JsonObject:
@@ -185,7 +185,7 @@ def _stored_frames(result: Result) -> dict[int, live_view.PopulationSample]:
             result, np.asarray(population.x), np.asarray(population.objectives), population.violation
         )
     fitness = np.asarray(result.population_fitness, np.float64)
-    values = result.sign * fitness.reshape(len(result.population), -1)
+    values = result.signs * fitness.reshape(len(result.population), -1)
     out.setdefault(int(result.nit), _sample_population(result, np.asarray(result.population), values, None))
     return dict(sorted(out.items()))
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from galapax.core.direction import objective_signs
 from galapax.core.evaluation import Record
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
 from galapax.execution import live_view
@@ -27,7 +28,6 @@ from galapax.execution.live_view import ChunkView
 from galapax.execution.observers import Facts, Progress, time_left
 from galapax.execution.state import Track
 from galapax.numerics import devices
-from galapax.results.result import objective_sign
 from galapax.view.live.contours import ContourGrids
 from galapax.view.live.messages import JsonObject, describe_run, pack_frame, to_json_number
 
@@ -90,7 +90,8 @@ class LiveSession:
         self.folder: Path | None = None  # where the run was saved, once it was
         self.replay: Callable[[], object] | None = None  # plays the run again, once it is over
         self._condition = threading.Condition()
-        self._sign = objective_sign(facts.settings)
+        self._signs = objective_signs(facts.settings["maximize"])
+        self._sign = float(self._signs[0])  # of one objective
         self._started_at, self._ended_at = time.perf_counter(), 0.0
         self._state, self._message = "starting", ""
         self._is_paused, self._pending_steps, self._stop_requested = paused, 0, False
@@ -282,10 +283,10 @@ class LiveSession:
         for i, row in enumerate(offsets.tolist()):
             is_last_row = row == longest - 1
             no_values = np.full(m, np.nan)
-            best, worst = (values[i].astype(float) * self._sign for values in (best_so_far, rows.worst))
+            best, worst = (values[i].astype(float) * self._signs for values in (best_so_far, rows.worst))
             if int(length[run]) == 0:
                 best = worst = no_values
-            median_values = median.astype(float) * self._sign if is_last_row else no_values
+            median_values = median.astype(float) * self._signs if is_last_row else no_values
             feasible_share = float(rows.feasible_share[i]) if shape.constrained and is_single_run else mean_share
             values = [*best, *median_values, *worst]
             values.append(feasible_share if shape.constrained and (is_single_run or is_last_row) else math.nan)
@@ -464,7 +465,7 @@ class LiveSession:
             return b""
         if self._packed_frame[0] == number:
             return self._packed_frame[1]
-        self._packed_frame = (number, pack_frame(number, *latest, self._sign))
+        self._packed_frame = (number, pack_frame(number, *latest, self._signs))
         return self._packed_frame[1]
 
     def describe(self) -> JsonObject:

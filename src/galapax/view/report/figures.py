@@ -73,7 +73,7 @@ def add_front(out: ReportPage, result: Result) -> None:
         {
             "names": names[:n_columns], "data": [json_numbers(column[rows], 7) for column in table[:n_columns]],
             "labels": texts, "number": rows.tolist(), "total": len(F), "what": "points", "file": "front",
-            "title": "The solutions of the front", "objectives": F.shape[1], "sign": result.sign,
+            "title": "The solutions of the front", "objectives": F.shape[1], "signs": result.signs.tolist(),
             "words": _choice_labels(result.problem, F.shape[1], n_columns),
         },
     )  # fmt: skip

@@ -119,6 +119,9 @@ def _task_sentence(result: Result) -> str:
     if "worst_case" in result:
         worst_case = f"the worst case over {format_count(len(result.y), 'variable')} y"
         task = f"{verb} over {format_count(problem.dim, 'variable')} x {worst_case}"
+    elif len(set(result.signs.tolist())) > 1:
+        task = f"{summary_tables.name_goals(result)} over {format_count(problem.dim, 'variable')}"
+        task = task[0].upper() + task[1:]
     else:
         task = f"{verb} {format_count(np.size(result.fun), 'objective')} over {format_count(problem.dim, 'variable')}"
     return task + (f", subject to {constraints}." if constraints else ".")
