@@ -44,6 +44,7 @@ from galapax.execution.arguments import (
     reserve_for_polish,
     shrink_population_to_budget,
 )
+from galapax.execution.known_points import KnownPoints, judge_known_values
 from galapax.execution.memory import check_memory, check_population
 from galapax.execution.search import Search, TracedObjective
 from galapax.metrics import indicators
@@ -76,6 +77,7 @@ class Task:
     budget: Budget  # of one population
     evaluation_limit: int | None  # of a run, with all its islands
     initial: np.ndarray | None  # genes of starting points
+    known: KnownPoints | None  # evaluated points to begin with
     restarts: Restarts | None
     n_devices: int  # that share the evaluation of a generation; 0 where one makes all of it
     is_single_run: bool  # a run by itself, not one of an ensemble
@@ -320,9 +322,13 @@ def prepare_task(
         tolerance = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
     rules = Rules(UNLIMITED, *parse_goals(problem, options), tolerance=tolerance)
     n_objectives = count_named_objectives(problem, options)
+    if options.initial is not None:
+        n_objectives = options.initial.shape.objectives
     if n_objectives is not None:
         check_direction_count(options.maximize, n_objectives, problem.name)
     shape = Shape(n_objectives or 1, int(problem.ineq is not None), int(problem.eq is not None))
+    if options.initial is not None:
+        shape = options.initial.shape
     task = build_task(
         problem,
         solvers,
@@ -359,6 +365,9 @@ def build_task(
     objectives_unknown, probes: of a black box, see `Task`.
     """
     declared, dtype, blackbox, islands = problem, str(options.compute.dtype), options.blackbox, options.islands
+    known = None
+    if options.initial is not None:
+        known = judge_known_values(options.initial, problem.space, options.maximize, problem.eq_tolerance)
     if isinstance(problem, Problem) and problem.space is not None:
         problem.space.check(dtype)
         problem = problem.in_genes()
@@ -437,6 +446,7 @@ def build_task(
         budget=budget,
         evaluation_limit=evaluation_limit,
         initial=parse_initial_points(options.x0, declared, population, options.n_runs),
+        known=known,
         restarts=restarts,
         n_devices=count_devices(options),
         is_single_run=options.runs == 1 and len(solvers) == 1,
