@@ -334,6 +334,11 @@ class CMAES(Algorithm[CMAESState]):
         matrix = now.matrix * factor[:, None] * factor
         return now._replace(matrix=matrix, root=now.root * factor[:, None])
 
+    def distribution(self, state: CMAESState) -> tuple[Array, Array]:
+        now = state.now
+        root = jnp.diag(now.root) if self.diagonal else now.root
+        return jnp.clip(now.mean, 0, 1), now.step * root
+
     def variances(self, now: Distribution) -> Array:
         """Of each variable, (d,), without the step size."""
         return now.matrix if self.diagonal else jnp.diagonal(now.matrix)

@@ -26,7 +26,7 @@ from galapax.results.study import Study, measure_hypervolumes
 @suggest_keywords
 def compare(
     problems: Sequence[str | Problem],
-    algorithms: Sequence[str | Algorithm[Any]] | Mapping[str, str | Algorithm[Any]],
+    algorithms: Sequence[str | Algorithm] | Mapping[str, str | Algorithm],
     *,
     max_evaluations: int = 20_000,
     runs: int = 30,

@@ -39,7 +39,7 @@ MEMORY_SIZE = 50  # worst y of earlier cycles that stay opponents of x
 
 @suggest_keywords
 def minimax(
-    fun: str | MinMaxProblem | Callable[..., Any],
+    fun: str | MinMaxProblem | Callable[[Any, Any], Any],
     x_bounds: Any = None,
     y_bounds: Any = None,
     *,

@@ -35,14 +35,15 @@ from galapax.results.result import Result
 
 @suggest_keywords
 def minimize(
-    fun: str | Problem | Callable[..., Any],
+    fun: str | Problem | Callable[[Any], Any],
     bounds: Any = None,
-    algorithm: str | Algorithm[Any] | None = None,
+    algorithm: str | Algorithm | None = None,
     *,
-    ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
-    eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    ineq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
+    eq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
     eq_tolerance: EqTolerance | None = None,
     maximize: bool | Sequence[bool] | np.ndarray = False,
+    noisy: bool | None = None,
     x0: Any = None,
     initial: Any = None,
     population: int | None = None,
@@ -79,6 +80,9 @@ def minimize(
     ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
         eq_tolerance, by default 1e-8, of a black box 1e-6, of the spread of each equality over the box).
     maximize: True maximises instead; of several objectives also a list, as in [True, False]: True or False for each.
+    noisy: whether `fun` is random, so that its mean is minimised; by default if it is fun(x, key), with a JAX key as
+        parameter `key` or `rng_key`, which is another one in each call. x is then the point with the best estimated
+        mean, `fun` an estimate from fresh evaluations at x, and `result.fun_interval` its 95 % confidence interval.
     x0: a starting point (d,), or points (k, d), at most a whole population, shared by all runs; or (runs, k, d),
         separate for each run. The rest of the first population is random. A single point is where CMA-ES and simplex
         searches begin, with a small step.
@@ -152,7 +156,8 @@ def minimize(
     ) -> Result:
         if options.islands is not None and algorithm is None:
             solver = algorithms.default_for_islands(solver)
-        strategy = algorithms.parse_restarts(options.restarts, None if algorithm is not None else solver)
+        is_default = algorithm is None and not options.noisy  # searches are not compared by values that are random
+        strategy = algorithms.parse_restarts(options.restarts, solver if is_default else None)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         if options.keep.archive is not None:

@@ -107,7 +107,7 @@ class Optimizer:
     def __init__(
         self,
         bounds: Any,
-        algorithm: str | Algorithm[Any] | None = None,
+        algorithm: str | Algorithm | None = None,
         *,
         seed: int | None = 0,
         run: int = 0,

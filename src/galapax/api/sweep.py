@@ -37,7 +37,7 @@ from galapax.results.study import Study, measure_hypervolumes
 
 
 def sweep(
-    fun: str | Problem | Callable[..., Any],
+    fun: str | Problem | Callable[[Any], Any],
     bounds: Any = None,
     algorithm: Any = None,
     *,

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Self
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 
 from galapax.core.checks import RESERVED_COLUMNS, HTMLRepr, abbreviate, check_number, clean_name
 from galapax.core.errors import InputError
 from galapax.core.space import Bounds as Bounds
-from galapax.core.space import GeneFunction, Space, VectorFunction, as_space, is_variables
+from galapax.core.space import GeneFunction, NumberArray, Space, VectorFunction, as_space, is_variables
 from galapax.core.space import as_bounds as as_bounds
 from galapax.core.space import box as box
 
@@ -88,7 +89,7 @@ class Values(NamedTuple):
     eq: Any = None
 
 
-def returned_by_fun(x: Any) -> Any:
+def returned_by_fun(x: object) -> NoReturn:
     """Placeholder for constraints that a black box returns together with its objective; it is never called."""
     raise NotImplementedError("these constraints are returned by fun, together with its value.")
 
@@ -117,28 +118,28 @@ FAILED_COLUMN = 1  # failed evaluations; the next column counts all evaluations
 HISTORY_FIRST_COLUMN = 2  # the columns before it only serve to count
 
 
-class Record(NamedTuple):
+class Record(NamedTuple, Generic[NumberArray]):
     """The values of one generation of one run; several records have their axes in front."""
 
-    active: Any  # 1, or 0 after the run has ended
-    failed: Any  # number of failed evaluations
-    evaluations: Any  # number of evaluations
-    best: Any  # (m,) see execution/search.py
-    mean: Any  # (m,)
-    worst: Any  # (m,)
-    violation: Any = None  # with constraints: of the best
-    feasible_share: Any = None  # with constraints
-    hypervolume: Any = None
-    hypervolume_error: Any = None  # standard error, where it is an estimate
-    x: Any = None  # (d,) of the best
+    active: NumberArray | float  # 1, or 0 after the run has ended
+    failed: NumberArray  # number of failed evaluations
+    evaluations: NumberArray  # number of evaluations
+    best: NumberArray  # (m,) see execution/search.py
+    mean: NumberArray  # (m,)
+    worst: NumberArray  # (m,)
+    violation: NumberArray | None = None  # with constraints: of the best
+    feasible_share: NumberArray | None = None  # with constraints
+    hypervolume: NumberArray | None = None
+    hypervolume_error: NumberArray | None = None  # standard error, where it is an estimate
+    x: NumberArray | None = None  # (d,) of the best
 
-    def pack(self, dtype: Any) -> Array:
+    def pack(self, dtype: DTypeLike) -> Array:
         """Pack the record of one run into a row of numbers."""
         columns = [jnp.asarray(field, dtype).reshape(-1) for field in self if field is not None]
         return jnp.concatenate(columns)
 
     @staticmethod
-    def unpack(rows: Any, columns: Columns, first: int = 0, axis: int = -1) -> Record:
+    def unpack(rows: NumberArray, columns: Columns, first: int = 0, axis: int = -1) -> Record[NumberArray]:
         """Unpack rows that were packed along an axis. first: number of columns that are missing at the left.
 
         Fields that are single numbers lose the axis.
@@ -146,13 +147,13 @@ class Record(NamedTuple):
         m, position = columns.shape.objectives, -first
         leading = (slice(None),) * (rows.ndim + axis if axis < 0 else axis)
 
-        def take(width: int | None) -> Any:
+        def take(width: int | None) -> NumberArray | None:
             nonlocal position
             start = position
             position += width or 1
             if start < 0:
                 return None
-            return rows[(*leading, start if width is None else slice(start, start + width))]
+            return rows[(*leading, start if width is None else slice(start, start + width))]  # type: ignore[return-value]
 
         counts = [take(None) for _ in range(3)]
         values = [take(m) for _ in range(3)]
@@ -198,7 +199,7 @@ def derive_eq_tolerance(eq: np.ndarray, relative: float = RELATIVE_EQ_TOLERANCE)
     return tuple(tolerances)
 
 
-def missing_function(x: Any) -> Any:
+def missing_function(x: object) -> NoReturn:
     """Placeholder for the functions of a problem that was loaded or copied; calling it raises."""
     raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
@@ -419,7 +420,7 @@ class Problem(ProblemDescription):
         if space is None or isinstance(self.fun, GeneFunction):
             return self
 
-        def of_genes(function: Any) -> Any:
+        def of_genes(function: object) -> Any:
             return GeneFunction(function.function, space) if isinstance(function, VectorFunction) else function
 
         functions: dict[str, Any] = {name: of_genes(getattr(self, name)) for name in ("fun", "ineq", "eq")}
@@ -482,7 +483,7 @@ class MinMaxProblem(ProblemDescription):
         return replace(self, fun=missing_function)
 
 
-def _only_real(variables: Any, argument: str) -> Bounds:
+def _only_real(variables: object, argument: str) -> Bounds:
     """Return the box of variables that are only real numbers in a list."""
     space = as_space(variables, argument)
     if not space.plain:

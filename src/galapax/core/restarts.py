@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -235,7 +235,7 @@ class Islands:
         return source, (np.tril(np.ones((self.migrants, self.migrants), int), -1) * before).sum(axis=2)
 
 
-def parse_islands(islands: Any) -> Islands | None:
+def parse_islands(islands: object) -> Islands | None:
     """Convert the argument `islands`, an Islands or their number."""
     if islands is None or isinstance(islands, Islands):
         return islands

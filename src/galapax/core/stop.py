@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax import Array
+from numpy.typing import DTypeLike
 
 from galapax.core.checks import pluralize
 
@@ -158,17 +160,20 @@ def stop_from_code(code: int) -> Stop:
     return next((stop for stop, stop_code in STOP_CODES.items() if stop_code == code), Stop.BUDGET)
 
 
+Limit = float | np.ndarray | Array  # as the user wrote it, on the host, or on the device
+
+
 class Rules(NamedTuple):
     """The termination rules of a run. All are data, so that no rule changes the program."""
 
-    generations: Any  # limit
-    target: Any  # stop once the best feasible value is at most this
-    stall: Any  # stop after this many generations without a better value
-    reference: Any = None  # (m,) of several objectives: "better" means a larger hypervolume up to this point
-    tolerance: Any = 0.0  # stop a search whose population spans less than this share of the box; 0 for never
-    evaluations: Any = None  # limit, for algorithms whose generations take different numbers of evaluations
+    generations: int | np.int32  # limit
+    target: Limit  # stop once the best feasible value is at most this
+    stall: int | np.int32  # stop after this many generations without a better value
+    reference: Array | np.ndarray | None = None  # (m,): with several objectives better means more hypervolume up to it
+    tolerance: Limit = 0.0  # stop a search whose population spans less than this share of the box; 0 for never
+    evaluations: Limit | None = None  # limit, for algorithms whose generations take different numbers of evaluations
 
-    def as_arrays(self, dtype: Any) -> Rules:
+    def as_arrays(self, dtype: DTypeLike) -> Rules:
         reference = None if self.reference is None else np.asarray(self.reference, dtype)
         evaluations = None if self.evaluations is None else np.asarray(self.evaluations, dtype)
         return Rules(

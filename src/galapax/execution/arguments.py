@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
@@ -37,7 +38,7 @@ def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
     return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
 
 
-def count_workers(pool: Any) -> int:
+def count_workers(pool: object) -> int:
     """Return how many evaluations are made at once, as far as a pool says; 1 without one."""
     if pool is None:
         return 1
@@ -172,7 +173,9 @@ def count_devices(options: Options) -> int:
     return len(devices.local_devices())
 
 
-def parse_initial_points(initial: Any, problem: ProblemDescription, population: int, runs: int) -> np.ndarray | None:
+def parse_initial_points(
+    initial: ArrayLike, problem: ProblemDescription, population: int, runs: int
+) -> np.ndarray | None:
     """Return the genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None

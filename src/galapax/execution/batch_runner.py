@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
 from galapax.core.algorithm import TakesKnownValues, is_shared
 from galapax.core.errors import InputError, OutOfMemory, format_bytes
@@ -219,29 +220,29 @@ class BatchRunner:
         group, count = self.group, len(rows)
         if count < self.width:
             rows = np.concatenate([rows, np.repeat(rows[-1:], self.width - count)])
-        rows = _as_slice(rows)
+        chosen = _as_slice(rows)
         initial = group.initial
         if initial is not None:
             bounds = self.search.bounds
-            initial = (initial[rows] if initial.ndim == 3 else initial).astype(self.task.dtype)
+            initial = (initial[chosen] if initial.ndim == 3 else initial).astype(self.task.dtype)
             initial = np.clip(initial, bounds.lower, bounds.upper)
-        search, known = select_rows(self.search, rows), group.task.known
+        search, known = select_rows(self.search, chosen), group.task.known
         if known is not None:
             known = known.astype(self.task.dtype)
         if known is not None and not isinstance(search.algorithm, TakesKnownValues):
             first = known.choose_first(search.algorithm.population)
             initial, known = (first if len(first) else None), None
-        return Slice(search, group.keys[rows], group.cells[rows], initial, known, np.arange(count))
+        return Slice(search, group.keys[chosen], group.cells[chosen], initial, known, np.arange(count))
 
 
-def select_rows(search: Search, rows: Any) -> Search:
+def select_rows(search: Search, rows: slice | np.ndarray) -> Search:
     """Return the search of these rows: their hyper-parameters and limits of evaluations."""
 
-    def pick(leaf: Any) -> Any:
+    def pick(leaf: Array) -> Array:
         return leaf if is_shared(leaf) or not leaf.ndim else leaf[rows]
 
     rules = search.rules
-    if np.ndim(rules.evaluations):
+    if isinstance(rules.evaluations, np.ndarray) and rules.evaluations.ndim:
         rules = rules._replace(evaluations=rules.evaluations[rows])
     return replace(search, algorithm=jax.tree.map(pick, search.algorithm, is_leaf=is_shared), rules=rules)
 
@@ -278,6 +279,6 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
     box.close()
 
 
-def _as_slice(rows: np.ndarray) -> Any:
+def _as_slice(rows: np.ndarray) -> slice | np.ndarray:
     """Return consecutive rows as a slice, so that indexing a hundred thousand copies nothing."""
     return slice(int(rows[0]), int(rows[-1]) + 1) if (np.diff(rows) == 1).all() else rows

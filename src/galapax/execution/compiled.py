@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +74,7 @@ class Backend(Protocol):
     def plan_chunk(self, length: int, seconds: float) -> int:
         """Return how many generations the next chunk has, given the length and the seconds of the previous one."""
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         """See `Engine.advance`."""
 
 
@@ -94,14 +94,14 @@ class CompiledEngine:
         def init_program(batch: Slice) -> Program:
             return self.clock.program(*self.backend.init_program(batch))
 
-        def init(batch: Slice, program: Any) -> None:
+        def init(batch: Slice, program: Program) -> None:
             batch.carry = program(batch.search, batch.keys, batch.initial)
 
         map_slices(self.backend.threads, batches, init_program, init)
         for batch in batches:
             self.backend.load(batch)
 
-    def memory(self) -> Any:
+    def memory(self) -> None:
         return None
 
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
@@ -191,7 +191,7 @@ class XlaBackend:
         target_seconds = max(CHUNK_SECONDS, min(min_seconds, MAX_CHUNK_SECONDS))
         return max(1, min(self.rows, int(length * min(8.0, target_seconds / max(seconds, 1e-9)))))
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         self.n_slices = len(batches)
         if not self.on_cpu:
             n_devices = len(group_by_device(batches))
@@ -201,7 +201,7 @@ class XlaBackend:
         def chunk(batch: Slice) -> Program:
             return self.clock.program(*self._cpu_chunk(batch, span))
 
-        def advance(batch: Slice, program: Any) -> list[Any]:
+        def advance(batch: Slice, program: Program) -> Sequence[Array | np.ndarray]:
             batch.carry, rows, summary = program(batch.search, batch.keys, batch.carry, span)
             batch.last_rows = [rows]
             return [np.asarray(summary)]  # waits, so that a thread has one slice in its core's cache
@@ -213,7 +213,7 @@ class XlaBackend:
         arguments = (batch.search, batch.keys, batch.carry, span)
         return _chunk, (self.rows,), arguments, (2,), batch.search.algorithm.traits.fast_compile
 
-    def _static_chunks(self, batch: Slice, first: int, count: int) -> list[Any]:
+    def _static_chunks(self, batch: Slice, first: int, count: int) -> list[Array]:
         """Compute a slice's generations by chunks of the lengths that programs are compiled for."""
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
         pieces, summaries = [], []
@@ -230,9 +230,12 @@ class XlaBackend:
         return summaries
 
 
+Output = TypeVar("Output")
+
+
 def map_slices(
-    threads: int, batches: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Any], Any]
-) -> list[Any]:
+    threads: int, batches: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Program], Output]
+) -> list[Output]:
     """Return work(slice, program) of every slice, computed on threads; slices on one device share their program."""
     programs = {group[0].device: program(group[0]) for group in group_by_device(batches)}
     if devices.on_cpu():
@@ -267,7 +270,7 @@ def _threads_that_fit(threads: int, needs: int) -> int:
 
 def group_by_device(batches: list[Slice]) -> list[list[Slice]]:
     """Return the slices of each device."""
-    groups: dict[Any, list[Slice]] = {}
+    groups: dict[Hashable, list[Slice]] = {}
     for batch in batches:
         groups.setdefault(batch.device, []).append(batch)
     return list(groups.values())
@@ -292,7 +295,7 @@ def _put_on_device(batches: list[Slice]) -> None:
 def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) -> tuple[Carry, Array, Array]:
     """Compute `span[1]` generations from number `span[0]` on, at most `rows`: the carry, their history and summary."""
 
-    def body(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def body(i: Array | int, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
         number = span[0] + i
         carry, row = search.generation(carry, _fold_all(keys, number), number)
@@ -317,7 +320,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
     # drawn ahead, since in the loop it would be a kernel of its own
     generation_keys = jax.vmap(partial(_fold_all, keys))(first + jnp.arange(length, dtype=jnp.int32))
 
-    def body(ends: bool | None, i: Any, carry_and_history: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def body(ends: bool | None, i: Array | int, carry_and_history: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = carry_and_history
         keys_now = lax.dynamic_index_in_dim(generation_keys, i, keepdims=False)
         carry, row = search.generation(carry, keys_now, first + i, ends)
@@ -325,7 +328,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
 
     size = search.round
 
-    def rounds(i: Any, carry_and_history: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def rounds(i: Array | int, carry_and_history: tuple[Carry, Array]) -> tuple[Carry, Array]:
         """Compute a round of generations, after which the program may branch without asking the host."""
         carry_and_history = lax.fori_loop(
             0, size - 1, lambda j, carry_and_history: body(False, i * size + j, carry_and_history), carry_and_history
@@ -340,7 +343,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
     return carry, *summarize_chunk(search, history, jnp.int32(length), carry)
 
 
-def _fold_all(keys: Array, number: Any) -> Array:
+def _fold_all(keys: Array, number: Array | int) -> Array:
     """Return the keys (R, 2) of a generation."""
     return jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
 
@@ -405,6 +408,12 @@ def select_engine(task: Task, clock: CompileTimer) -> EngineChoice:
         return EngineChoice("host", "the functions are called as plain Python")
     if requested == "xla":
         return EngineChoice("xla", "as asked")
+    if task.options.noisy:
+        if requested != "auto":
+            raise InputError(
+                f'engine="{requested}" has no keys of JAX, which a random objective takes: leave engine out.'
+            )
+        return EngineChoice("xla", "the objective is random")
     if task.n_devices:
         reason = (
             f"{task.n_devices} devices share the population" if task.n_devices > 1 else "one device: nothing to spread"

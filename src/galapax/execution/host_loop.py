@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
+from jax import Array
 
 from galapax.core.errors import InputError
 from galapax.core.problem import Columns, Population
@@ -51,16 +52,16 @@ class Slice:
     """
 
     search: Search
-    keys: Any  # (S, 2)
+    keys: Array | np.ndarray  # (S, 2)
     cells: np.ndarray  # (S,), which runs share their hyper-parameters
-    initial: Any  # starting points (k, d), (S, k, d), or None
+    initial: Array | np.ndarray | None  # starting points (k, d), (S, k, d), or None
     known: KnownPoints | None  # for an algorithm that learns from them
     active_rows: np.ndarray  # the rows to compute; the others fill the slice up
     device: jax.Device | jax.sharding.Sharding | None = None  # or devices that share its populations
     carry: Carry | None = None
     track: Track = field(default_factory=lambda: Track.start(0))
     history: list[Chunk] = field(default_factory=list)  # rows (g, columns, S)
-    last_rows: list[Any] = field(default_factory=list)  # of history, the last chunk's, in pieces, on the device
+    last_rows: list[Array] = field(default_factory=list)  # of history, the last chunk's, in pieces, on the device
 
     @property
     def columns(self) -> Columns:
@@ -96,7 +97,7 @@ class Engine(Protocol):
     def begin(self, batches: list[Slice]) -> None:
         """Initialise the carries of slices."""
 
-    def memory(self) -> Any:
+    def memory(self) -> dict[str, object] | None:
         """Return the engine's own state for a checkpoint, as plain data; None if it has none."""
 
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
@@ -108,7 +109,7 @@ class Engine(Protocol):
     def plan(self, length: int, seconds: float) -> int:
         """Return how many generations the next chunk has, given the length and the seconds of the previous one."""
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         """Compute `count` generations of each slice from number `first` on.
 
         Sets `last_rows`, the rows of history (at least count, columns, S), and returns packed chunk summaries of each
@@ -321,7 +322,7 @@ def _begin_or_restore(engine: Engine, batches: list[Slice], checkpoint: BatchChe
 class StateBeforeChunk(NamedTuple):
     """A slice before a chunk. Compiled engines overwrite its carry; the host engine does not."""
 
-    carry: Any
+    carry: Carry | None
     track: Track
     chunks: int  # of history
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, insert_immigrants, is_shared
+from galapax.core.algorithm import Algorithm, State, insert_immigrants, is_shared
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Population, Record
 from galapax.core.restarts import Islands
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
@@ -106,7 +105,7 @@ def _select_emigrants(count: int, best: bool, search: Search, keys: Array, carry
     """Return the individuals that leave each island, (S, m, d)."""
     state = active_state(carry)
 
-    def one(key: Array, population: Any) -> Array:
+    def one(key: Array, population: Population) -> Array:
         return migration.select_emigrants(
             random.fold_in(random.fold_in(key, number), random.Stream.EMIGRATION), population, count, best
         )
@@ -122,7 +121,7 @@ def _insert_immigrants(
     in_use = search.counts(carry, number)
     count = arriving.shape[1]
 
-    def one(algorithm: Algorithm, key: Array, state: Any, arrivals: Array, n_used: Array) -> Any:
+    def one(algorithm: Algorithm, key: Array, state: State, arrivals: Array, n_used: Array) -> State:
         key = random.fold_in(random.fold_in(key, number), random.Stream.IMMIGRATION)
         rows = migration.select_replaced_rows(key, state.parents, state.candidates.shape[0], n_used, count, worst)
         return insert_immigrants(algorithm, state, rows, arrivals)
@@ -164,7 +163,7 @@ class IslandSchedule:
             initial = np.tile(initial[rows % task.runs], (n_islands, 1, 1))
         search = task.search()
 
-        def tile_islands(leaf: Any) -> Any:
+        def tile_islands(leaf: Array) -> Array | np.ndarray:
             return leaf if is_shared(leaf) or not leaf.ndim else np.tile(leaf[rows].astype(dtype), n_islands)
 
         search = replace(search, algorithm=jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared))
@@ -305,7 +304,7 @@ def _merge_histories(task: Task, rows: np.ndarray, n_generations: np.ndarray, n_
     record.worst[...] = islands.worst.max(axis=0)
     if columns.shape.objectives > 1:
         record.best[...] = islands.best.min(axis=0)
-        if islands.violation is not None:
+        if islands.violation is not None and record.violation is not None:
             record.violation[...] = islands.violation.min(axis=0)
     else:
         violation = np.zeros_like(islands.best[..., 0]) if islands.violation is None else islands.violation
@@ -315,11 +314,11 @@ def _merge_histories(task: Task, rows: np.ndarray, n_generations: np.ndarray, n_
             if values is not None:
                 index = best_island.reshape(1, *best_island.shape, *(1,) * (values.ndim - 1 - best_island.ndim))
                 getattr(record, name)[...] = np.take_along_axis(values, index, axis=0)[0]
-    if islands.feasible_share is not None:
+    if islands.feasible_share is not None and record.feasible_share is not None:
         record.feasible_share[...] = islands.feasible_share.mean(axis=0)
-    if islands.hypervolume is not None:
+    if islands.hypervolume is not None and record.hypervolume is not None:
         record.hypervolume[...] = islands.hypervolume.max(axis=0)
-    if islands.hypervolume_error is not None:
-        best_island = islands.hypervolume.argmax(axis=0)[None]
-        record.hypervolume_error[...] = np.take_along_axis(islands.hypervolume_error, best_island, axis=0)[0]
+        if islands.hypervolume_error is not None and record.hypervolume_error is not None:
+            best_island = islands.hypervolume.argmax(axis=0)[None]
+            record.hypervolume_error[...] = np.take_along_axis(islands.hypervolume_error, best_island, axis=0)[0]
     return merged

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import numpy as np
@@ -155,7 +155,7 @@ def check_memory(task: Task) -> int:
             task.total * int(task.rules.generations) * row_size,
             "keep=gx.Keep(history=False), or fewer runs or generations",
         )
-    n_snapshots = sum(g <= task.rules.generations for g in task.options.keep.snapshots)
+    n_snapshots = sum(g <= int(task.rules.generations) for g in task.options.keep.snapshots)
     snapshot_size = task.total * task.population * (task.problem.dim + task.shape.objectives + 1) * item_size
     _check_host_memory(
         f"{n_snapshots} snapshots of {task.total} x {task.population} individuals take",
@@ -196,7 +196,7 @@ def max_state_size(task: Task) -> int:
     return 8 * (MAX_STATE_ARRAYS * int(task.population) * values + MAX_STATE_MATRICES * task.problem.dim**2)
 
 
-_sizes: dict[Any, int] = {}
+_sizes: dict[Hashable, int] = {}
 
 
 def _state_size(task: Task) -> int:

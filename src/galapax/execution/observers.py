@@ -27,6 +27,7 @@ from galapax.core.errors import InputError
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, ProblemDescription, Record, Shape
 from galapax.core.stability import experimental
 from galapax.core.stop import Stop
+from galapax.core.variables import Label
 from galapax.execution.search import Carry, active_state
 from galapax.execution.state import (
     CheckpointSession,
@@ -54,16 +55,16 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 class PopulationSample(NamedTuple):
     """Some of one run's survivors, its best among them."""
 
-    x: Any  # (n, v) in float32, the first variables
-    objectives: Any  # (n, m)
-    violation: Any  # (n,), or None
-    best: Any  # (d,), the best one's variables, all of them
+    x: Array | np.ndarray  # (n, v) in float32, the first variables
+    objectives: Array | np.ndarray  # (n, m)
+    violation: Array | np.ndarray | None  # (n,), or None
+    best: Array | np.ndarray  # (d,), the best one's variables, all of them
 
 
 class HistorySample(NamedTuple):
     """A few generations of history, of one run and over all runs."""
 
-    own: Record  # (ROWS, ...), of that run
+    own: Record[np.ndarray]  # (ROWS, ...), of that run
     median: np.ndarray  # (m,), over the survivors of that run after the chunk
     spread: np.ndarray | None  # (ROWS, 5): QUANTILES of the runs' best values; +inf for runs without a feasible point
 
@@ -132,7 +133,7 @@ class ChunkView:
         return np.where(broken > 0, np.inf, rows)
 
 
-def _last_rows(batch: Slice) -> Any:
+def _last_rows(batch: Slice) -> Array:
     """The rows of the last chunk, (rows, columns, S)."""
     return batch.last_rows[0] if len(batch.last_rows) == 1 else jnp.concatenate(batch.last_rows)
 
@@ -177,7 +178,7 @@ def _population_of_run(carry: Carry, run: Array) -> Population:
     return jax.tree.map(lambda a: a[run], active_state(carry).parents)
 
 
-def _sample_rows(parents: Population, best: Any) -> Array | None:
+def _sample_rows(parents: Population, best: Array) -> Array | None:
     """Rows of some individuals, evenly spread, the best among them; None for all."""
     n = parents.x.shape[0]
     if n <= MAX_INDIVIDUALS:
@@ -234,8 +235,8 @@ class Live:
     open_browser: bool = True
     paused: bool = False
     slow_start: bool = True
-    say: Callable[[str], Any] = to_stderr
-    warn: Callable[[str], Any] = _warn
+    say: Callable[[str], object] = to_stderr
+    warn: Callable[[str], object] = _warn
 
     def __post_init__(self) -> None:
         if check_integer(self.port, "port", 0) > 65535:
@@ -259,7 +260,7 @@ class Live:
             return self.host == "localhost"
 
 
-def as_live(live: Any) -> Live | None:
+def as_live(live: object) -> Live | None:
     """Parse `live=`; None for no page."""
     if live is None or live is False:
         return None
@@ -285,7 +286,7 @@ class Checkpoint:
     path: str | os.PathLike[str]
     seconds: float = 60.0
     generations: int | None = None
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike) or not str(self.path).strip():
@@ -296,7 +297,7 @@ class Checkpoint:
             check_integer(self.generations, "generations", 1)
 
 
-def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
+def as_checkpoint(checkpoint: object) -> Checkpoint | None:
     """Parse `checkpoint=`; None for no checkpoint."""
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         return checkpoint
@@ -309,7 +310,7 @@ class Best(NamedTuple):
     """The best of the runs so far, as the user means it: a point, or the front of several objectives."""
 
     x: np.ndarray | None = None  # (d,)
-    params: dict[str, Any] | None = None  # x by name
+    params: dict[str, Label] | None = None  # x by name
     X: np.ndarray | None = None  # (k, d)
     F: np.ndarray | None = None  # (k, m)
 
@@ -353,7 +354,7 @@ class Progress:
         return self.best.x
 
     @property
-    def params(self) -> dict[str, Any] | None:
+    def params(self) -> dict[str, Label] | None:
         """The best point by the names of its variables: floats, ints, bools and labels."""
         return self.best.params
 
@@ -449,7 +450,7 @@ class Facts:
 class Observers:
     """The observers of a run."""
 
-    callback: Callable[[Progress], Any] | None = None
+    callback: Callable[[Progress], object] | None = None
     progress: bool | None = None  # a line on the terminal: yes, no, or None for "on a terminal, after a while"
     live: Live | None = None
     title: str = ""  # of the progress line
@@ -461,7 +462,11 @@ class Observers:
 
 
 def observers(
-    callback: Any = None, progress: Any = None, live: Any = None, checkpoint: Any = None, resume: Any = None
+    callback: Callable[[Progress], object] | None = None,
+    progress: bool | None = None,
+    live: object = None,
+    checkpoint: object = None,
+    resume: object = None,
 ) -> Observers:
     """Parse and check the arguments of `minimize` and its like that concern observers."""
     if callback is not None:
@@ -478,7 +483,7 @@ def observers(
     return Observers(callback, progress, as_live(live), journal=keeper(policy, resume))
 
 
-def _check_callback(callback: Any) -> None:
+def _check_callback(callback: object) -> None:
     """Refuse a callback that does not take one argument."""
     if not callable(callback):
         raise InputError(f"callback must be a function of one Progress, got {callback!r}.")

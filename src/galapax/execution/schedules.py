@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import numpy as np
@@ -366,7 +366,7 @@ class RestartSchedule:
         if task.options.vectorized and not task.options.blackbox and first.bound.population != task.population:
             group_task = trace_task(group_task)  # such a function knows how many solutions it is given
 
-        def stack(*values: Any) -> Any:
+        def stack(*values: object) -> np.ndarray | Shared:
             if isinstance(values[0], Shared):
                 return values[0]
             return np.array(values, dtype)  # one for each run, even if equal: another program would round otherwise

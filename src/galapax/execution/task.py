@@ -50,12 +50,14 @@ from galapax.execution.search import Search, TracedObjective
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.objective.evaluation_log import RESAMPLES
-from galapax.objective.function_identity import check_compatibility, count_objectives
+from galapax.objective.function_identity import check_compatibility, count_objectives, has_key_parameter
+from galapax.objective.hoist_constants import Constants
 from galapax.objective.traced import Traced, probe, sample_equalities, trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
 MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these
 MIN_DEFAULT_GENERATIONS = 1000
+NOISY_SEARCH_SHARE = 0.5  # of the evaluations of a random objective, for the search; the others estimate its answer
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Task:
     declared: ProblemDescription  # as the user wrote it: what a Result shows
     options: Options  # with defaults resolved
     objective: TracedObjective | None  # None for a black box
-    consts: Any  # the arrays of the objective
+    consts: Constants | None  # the arrays of the objective
     steps: int  # see `Formulas.steps`
     shape: Shape  # of a black box a guess, until it was called
     solvers: tuple[Algorithm, ...]  # as the user wrote them, alike in all that shapes the program
@@ -150,7 +152,7 @@ class Task:
         """Build the Search of all runs; a hyper-parameter that differs between solvers has one value for each run."""
         dtype, options = np.dtype(self.dtype), self.options
 
-        def stack(*values: Any) -> Any:
+        def stack(*values: object) -> np.ndarray | Shared:
             if isinstance(values[0], Shared):
                 return values[0]
             column = np.array(values, dtype)
@@ -171,6 +173,7 @@ class Task:
             resamples=RESAMPLES if options.on_failure == "resample" else 0,
             all_discrete=self.problem.space is not None and bool(self.problem.space.discrete.all()),
             n_devices=self.n_devices if self.n_devices > 1 else 0,
+            noisy=bool(options.noisy),
             splits_last=self.rules.evaluations is not None and _may_split(options),
         )
 
@@ -182,7 +185,7 @@ def _may_split(options: Options) -> bool:
 
 def problem_of(
     fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: EqTolerance | None = None
-) -> tuple[Problem, Any]:
+) -> tuple[Problem, str | Algorithm | None]:
     """Return problem and algorithm from the first arguments of `minimize` and its like."""
     fun = problems.as_problem(fun)
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
@@ -208,11 +211,15 @@ def resolve_options(problem: Problem, options: Options) -> Options:
     if blackbox and workers.memoize is None:
         is_small = problem.space is not None and problem.space.combinations <= MAX_MEMOIZED_POINTS
         workers = replace(workers, memoize=is_small and not workers.asynchronous)
+    noisy = has_key_parameter(problem.fun) if options.noisy is None else options.noisy
+    if not noisy and has_key_parameter(problem.fun) and not blackbox:
+        raise InputError("fun takes a JAX key, so it is random: leave noisy out, or give a function of x alone.")
     if options.compute.threads is not None and blackbox:
         raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
     return replace(
         options,
         seed=random.resolve_seed(options.seed),
+        noisy=noisy,
         blackbox=blackbox,
         vectorized=options.vectorized or problem.vectorized,
         workers=workers,
@@ -256,7 +263,7 @@ def _has_few_evaluations(problem: Problem, options: Options) -> bool:
         and is_left_open
         and np.ndim(options.x0) <= 1
         and options.restarts == "auto"
-        and not (options.vectorized or options.workers.asynchronous or discrete_dim(problem))
+        and not (options.noisy or options.vectorized or options.workers.asynchronous or discrete_dim(problem))
         and options.compute.dtype == "float64"  # differences need it
     )
 
@@ -312,6 +319,8 @@ def prepare_task(
     What cannot be done is refused here, before anything is compiled. options: resolved. The others: see `build_task`.
     """
     check_not_tracing()
+    if options.noisy:
+        _check_noisy(solvers, options, restarts)
     solvers = tuple(with_python_integers(solver) for solver in solvers)
     for solver in solvers:
         solver.validate()
@@ -387,7 +396,12 @@ def build_task(
                 "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
                 "or make a single run."
             )
+    elif options.noisy and is_unlimited and budget_evaluations is None:
+        limit, budget_evaluations = UNLIMITED, default_evaluations(problem.dim)
+        evaluation_limit = budget_evaluations
     budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
+    if options.noisy and budget_evaluations is not None:  # the rest is for the estimate
+        budget_evaluations = max(1, int(NOISY_SEARCH_SHARE * budget_evaluations))
     for solver in solvers:
         check_population(solver.population, problem.dim)
     if not population_given:
@@ -416,7 +430,7 @@ def build_task(
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
         check_integer(budget_evaluations, "max_evaluations", evaluations, least)
         reserve = 0
-        if not blackbox and options.polish is not False:
+        if not blackbox and not options.noisy and options.polish is not False:
             reserve = reserve_for_polish(budget_evaluations, problem, solvers[0], dtype)
         n_evaluations = max(evaluations, budget_evaluations - reserve)
         limit = min(limit, n_evaluations // evaluations)
@@ -466,7 +480,13 @@ def trace_task(task: Task) -> Task:
     assert isinstance(task.problem, Problem)
     with jax.enable_x64(task.dtype == "float64"):
         n_vectorized = task.population if task.options.vectorized else 0
-        traced = trace(task.problem, task.dtype, maximize=task.options.maximize, vectorized=n_vectorized)
+        traced = trace(
+            task.problem,
+            task.dtype,
+            maximize=task.options.maximize,
+            vectorized=n_vectorized,
+            is_random=bool(task.options.noisy),
+        )
         if task.problem.eq is not None:
             task, traced = _settle_eq_tolerance(task, traced)
         bound = tuple(solver.bind(task.problem.dim, traced.formulas.shape, task.budget) for solver in task.solvers)
@@ -519,6 +539,26 @@ def check_not_tracing() -> None:
             "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
             "from plain Python."
         )
+
+
+def _check_noisy(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:
+    """Refuse what cannot work on values that are random."""
+    if solvers[0].traits.multi_objective:
+        raise InputError(
+            f"noise is averaged for one objective, and {algorithms.algorithm_name(solvers[0])} is for several: return "
+            "the means of the objectives over a fixed set of random draws."
+        )
+    refused = {
+        "restarts": (restarts is not None, "searches are compared by their best values, which are lucky draws"),
+        "islands": (options.islands is not None, "they exchange individuals by their values, which are lucky draws"),
+        "polish": (options.polish is True, "the gradient of a random draw is not that of the mean"),
+        "vectorized": (options.vectorized and not options.blackbox, "each solution has a key of its own"),
+        "memoize": (bool(options.workers.memoize), "each call of a random objective gives another value"),
+        "asynchronous": (options.workers.asynchronous, "it compares single values"),
+    }
+    for name, (is_given, why) in refused.items():
+        if is_given:
+            raise InputError(f"{name} does not go with a random objective, since {why}: remove {name}.")
 
 
 def _check_asynchronous(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:

@@ -106,7 +106,8 @@ def find_layout(search: Search, carry: Carry) -> Layout:
 
 
 def _per_run_settings(search: Search) -> list[bool]:
-    if np.ndim(search.rules.evaluations) == 0 and not any(map(np.ndim, jax.tree.leaves(search.algorithm))):
+    limits = search.rules.evaluations
+    if (limits is None or np.ndim(limits) == 0) and not any(map(np.ndim, jax.tree.leaves(search.algorithm))):
         return [False] * len(jax.tree.leaves(search))  # the common case, quickly: many calls take a few milliseconds
 
     def is_per_run(leaf: Any) -> Any:

@@ -207,7 +207,7 @@ def _refine_by_sqp(
             trial_groups.append((trials, evaluate_trials(trials)))
         trials, outputs = (jnp.concatenate(arrays, axis=1) for arrays in zip(*trial_groups, strict=True))
         x, gain = jax.vmap(lambda s, t, f: sqp.choose_trial(s, t, f, shape.eq))(new, trials, outputs)
-        outputs, slopes = linearise(bounds.lower + bounds.span * x)
+        outputs, slopes = linearise(jnp.asarray(bounds.lower) + bounds.span * x)
         new = jax.vmap(sqp.tell)(new, x, gain, outputs / units, slopes / units[..., None])
         return (
             _select_runs(is_active, new, old),

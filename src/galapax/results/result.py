@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from galapax.view.accessor import Plot
 from galapax.results.front import ASK_USER, Front, choose, knee
 
+MaybeNone = Any  # None in some results only: users need not test for it where they know what they asked for
+
 
 @dataclass(frozen=True, repr=False)
 class History(HTMLRepr):
@@ -118,6 +120,7 @@ class Runs(HTMLRepr):
     history: DeferredHistory = DeferredHistory()
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
     hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
+    fun_interval: np.ndarray | None = None  # (R, 2), of a random objective
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -185,6 +188,8 @@ class Result(dict[str, Any], HTMLRepr):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value.
+    fun_interval: of a random objective, the 95 % confidence interval (2,) of its mean at x, whose estimate fun is; NaN
+        where the run was stopped before x could be evaluated again.
     feasible, violation: whether it satisfies the constraints, and its total violation.
     success: True if the answer is feasible and reached the target or, without a target, the search converged.
     stop, message: which rule ended the run, as a word and as a sentence.
@@ -220,21 +225,21 @@ class Result(dict[str, Any], HTMLRepr):
     seed: int
     feasible: bool
     violation: float
-    ineq: np.ndarray | None
-    eq: np.ndarray | None
+    ineq: np.ndarray | MaybeNone
+    eq: np.ndarray | MaybeNone
     population: np.ndarray
     population_fitness: np.ndarray
     snapshots: dict[int, Population]
-    history: History | None
-    runs: Runs | None
+    history: History | MaybeNone
+    runs: Runs | MaybeNone
     timings: dict[str, float]
     settings: dict[str, Any]
     X: np.ndarray
     F: np.ndarray
-    G: np.ndarray | None
-    H: np.ndarray | None
+    G: np.ndarray | MaybeNone
+    H: np.ndarray | MaybeNone
     CV: np.ndarray
-    derived: dict[str, float | np.ndarray]
+    derived: dict[str, Any]  # a float; of a front (k,)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -365,8 +370,10 @@ class Result(dict[str, Any], HTMLRepr):
         return ", ".join(items + [f"{n_hidden} more"] * (n_hidden > 0))
 
     def __repr__(self) -> str:
-        names = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
-        lines = [f"{name:>10}: {self._format_entry(name)}" for name in names if name in self]
+        names = ("message", "success", "fun", "fun_interval", "worst_case", "x", "y", "feasible", "nit", "nfev",
+                 "n_failed", "seed")  # fmt: skip
+        labels = {"fun_interval": "interval"}
+        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in names if name in self]
         for failed in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {failed.error}, at x = {_format_value(failed.x)}")
         if "F" in self:

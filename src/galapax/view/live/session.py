@@ -55,7 +55,7 @@ def _next_chunk_length(generation: int) -> int:
     return max(1, generation // 4) if devices.on_cpu() else max(100, generation // 4 // 500 * 500)
 
 
-def _carry_best(rows: Record, before: Track, run: int) -> np.ndarray:
+def _carry_best(rows: Record[np.ndarray], before: Track, run: int) -> np.ndarray:
     """The best value of the whole run in each row, (ROWS, 1): a restarted search begins with a worse one."""
     violation = np.zeros(len(rows.best)) if rows.violation is None else rows.violation
     earlier = before.violation[run], before.best[run]
@@ -286,7 +286,9 @@ class LiveSession:
             if int(length[run]) == 0:
                 best = worst = no_values
             median_values = median.astype(float) * self._signs if is_last_row else no_values
-            feasible_share = float(rows.feasible_share[i]) if shape.constrained and is_single_run else mean_share
+            feasible_share = (
+                float(rows.feasible_share[i]) if rows.feasible_share is not None and is_single_run else mean_share
+            )
             values = [*best, *median_values, *worst]
             values.append(feasible_share if shape.constrained and (is_single_run or is_last_row) else math.nan)
             if spread is not None:
