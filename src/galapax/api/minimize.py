@@ -146,7 +146,6 @@ def minimize(
         fun, bounds, algorithm, stack_constraints("ineq", ineq), stack_constraints("eq", eq), eq_tolerance
     )
     problem, options = take_known_values(problem, resolve_options(problem, Options.parse(arguments)))
-    n_objectives = None if options.initial is None else options.initial.shape.objectives
     watchers = observers(callback, progress, live, checkpoint, resume)
     if options.workers.asynchronous and watchers.journal is not None:
         raise InputError("a run with asynchronous=True can be neither repeated nor resumed: remove checkpoint.")
@@ -181,15 +180,15 @@ def minimize(
             if algorithm is not None:
                 return run(problem, algorithms.resolve_algorithm(algorithm))
             unknown = options.blackbox and problem.objectives is None and options.maximize in (True, False)
-            return run(problem, default_algorithm(problem, options, n_objectives), unknown)
+            return run(problem, default_algorithm(problem, options), unknown)
         except ObjectiveShapeMismatch as discovered:  # a black box, which only calling it could show
             box = discovered.box
             if problem.objectives is None and problem.reference_point is None and not options.vectorized:
                 warn_vector_objective(problem, box.shape.objectives)
             problem = problem.with_(**box.returned_constraints)
-            returned = box.shape.objectives
+            n_objectives = box.shape.objectives
             if algorithm is None:
-                solver = default_algorithm(problem, options, returned)
+                solver = default_algorithm(problem, options, n_objectives)
             else:
-                solver = algorithms.resolve_algorithm(algorithm, problem.constrained, returned)
+                solver = algorithms.resolve_algorithm(algorithm, problem.constrained, n_objectives)
             return run(problem, solver, discovered=discovered)

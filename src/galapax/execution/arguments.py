@@ -38,6 +38,14 @@ def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
     return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
 
 
+def count_named_objectives(problem: Problem, options: Options) -> int | None:
+    """Return the number of objectives, if they are named, have a direction each, or have known values."""
+    if options.initial is not None:
+        return int(options.initial.shape.objectives)
+    n_directions = count_directions(options.maximize)
+    return n_directions if problem.objectives is None else len(problem.objectives)
+
+
 def count_workers(pool: object) -> int:
     """Return how many evaluations are made at once, as far as a pool says; 1 without one."""
     if pool is None:

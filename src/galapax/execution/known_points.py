@@ -8,21 +8,20 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.direction import Maximize, orient
+from galapax.core.direction import orient
 from galapax.core.errors import InputError
 from galapax.core.options import Options
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
-    EqTolerance,
     Evaluation,
     Problem,
+    ProblemDescription,
     derive_eq_tolerance,
     returned_by_fun,
 )
-from galapax.core.space import Space
 from galapax.objective.evaluation_log import summarise
 from galapax.operators.ranking import ranks_and_crowding
-from galapax.results.known_values import KnownValues, parse_known_values
+from galapax.results.known_values import parse_known_values
 
 
 class KnownPoints(NamedTuple):
@@ -67,9 +66,12 @@ def take_known_values(problem: Problem, options: Options) -> tuple[Problem, Opti
     return problem, dataclasses.replace(options, initial=known)
 
 
-def judge_known_values(
-    known: KnownValues, space: Space | None, maximize: Maximize, eq_tolerance: EqTolerance | None
-) -> KnownPoints:
-    """Return known values as a search sees them."""
+def judge_known_values(options: Options, problem: ProblemDescription) -> KnownPoints | None:
+    """Return the known values of a call as its search sees them."""
+    known, space = options.initial, problem.space
+    if known is None:
+        return None
     genes = known.x if space is None else space.round_codes(space.encode(known.x))
-    return KnownPoints(genes, summarise(orient(known.fun, maximize), known.ineq, known.eq, eq_tolerance, np))
+    return KnownPoints(
+        genes, summarise(orient(known.fun, options.maximize), known.ineq, known.eq, problem.eq_tolerance, np)
+    )

@@ -15,7 +15,7 @@ from galapax.algorithms.de import DE
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
-from galapax.core.direction import check_direction_count, count_directions, objective_signs
+from galapax.core.direction import check_direction_count, objective_signs
 from galapax.core.errors import InputError
 from galapax.core.options import Options, threads_from_environment
 from galapax.core.problem import (
@@ -34,6 +34,7 @@ from galapax.core.user_code import warn
 from galapax.execution.arguments import (
     check_islands,
     count_devices,
+    count_named_objectives,
     count_workers,
     default_dtype,
     default_tolerance,
@@ -248,12 +249,6 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     )
 
 
-def count_named_objectives(problem: Problem, options: Options) -> int | None:
-    """Return the number of objectives, if they are named or have a direction each."""
-    n_directions = count_directions(options.maximize)
-    return n_directions if problem.objectives is None else len(problem.objectives)
-
-
 def _has_few_evaluations(problem: Problem, options: Options) -> bool:
     """Return whether a black box can be evaluated so rarely that models of it pay, and nothing else was asked for."""
     is_left_open = (options.generations, options.population, options.islands) == (None, None, None)
@@ -331,8 +326,6 @@ def prepare_task(
         tolerance = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
     rules = Rules(UNLIMITED, *parse_goals(problem, options), tolerance=tolerance)
     n_objectives = count_named_objectives(problem, options)
-    if options.initial is not None:
-        n_objectives = options.initial.shape.objectives
     if n_objectives is not None:
         check_direction_count(options.maximize, n_objectives, problem.name)
     shape = Shape(n_objectives or 1, int(problem.ineq is not None), int(problem.eq is not None))
@@ -374,9 +367,6 @@ def build_task(
     objectives_unknown, probes: of a black box, see `Task`.
     """
     declared, dtype, blackbox, islands = problem, str(options.compute.dtype), options.blackbox, options.islands
-    known = None
-    if options.initial is not None:
-        known = judge_known_values(options.initial, problem.space, options.maximize, problem.eq_tolerance)
     if isinstance(problem, Problem) and problem.space is not None:
         problem.space.check(dtype)
         problem = problem.in_genes()
@@ -460,7 +450,7 @@ def build_task(
         budget=budget,
         evaluation_limit=evaluation_limit,
         initial=parse_initial_points(options.x0, declared, population, options.n_runs),
-        known=known,
+        known=judge_known_values(options, declared),
         restarts=restarts,
         n_devices=count_devices(options),
         is_single_run=options.runs == 1 and len(solvers) == 1,
