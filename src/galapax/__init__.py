@@ -8,6 +8,7 @@ from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
+from galapax.algorithms.ehvi import EHVI
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CMAES",
     "DE",
+    "EHVI",
     "EP",
     "FEP",
     "JSO",

@@ -191,7 +191,7 @@ class Watch:
 class ChunkHook(Protocol):
     """An action between chunks, such as a migration; processes that share it keep step and stop together.
 
-    See execution/island_runs.py.
+    See execution/island_schedule.py.
     """
 
     lockstep: bool  # every process makes the same chunks

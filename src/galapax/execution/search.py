@@ -136,7 +136,7 @@ class Search:
     objective, consts: of a traced problem; None where the caller evaluates.
     repairs: number of candidates per generation that are repaired before evaluation, by the objective's `repair`.
     differences: whether they are repaired by finite differences instead, which the engine evaluates, see
-        repair_by_differences.py.
+        candidate_repair.py.
     per_run_stopping: whether runs can finish before others.
     stop_when_all_done: whether the engine's loop ends with the last running run; a single run then needs no copy of its
         state from before.
