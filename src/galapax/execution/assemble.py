@@ -489,6 +489,7 @@ def settings_of(task: Task) -> dict[str, object]:
         "tolerance": float(task.rules.tolerance),
         "restarts": None if task.restarts is None else task.restarts.name,
         "x0": None if task.initial is None else task.decoded(task.initial).tolist(),
+        "initial": None if task.known is None else f"{len(task.known.x)} known values",
         "runs": task.runs,
         "first_run": task.first_run,
         "device": devices.device_name(),

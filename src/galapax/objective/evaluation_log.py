@@ -65,6 +65,7 @@ def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: EqTolerance | N
 
 
 MAX_LOG_BYTES = 2**30  # of completed generations; the oldest calls are dropped beyond
+NO_RUN = -1  # the number of no run
 MAX_LOOSE_CALLS = 8192  # completed calls that are not packed into arrays yet
 
 
@@ -109,6 +110,8 @@ class CallTable(NamedTuple):
 class EvaluationLog:
     """Every call of a black box. Only open calls change: by a retry, or when their number of values is checked.
 
+    Values that were known before belong to generation 0.
+
     n_cached: points of completed generations that needed no call.
     """
 
@@ -124,6 +127,8 @@ class EvaluationLog:
         self._unclaimed: dict[bytes, list[int]] = {}  # open calls that no generation of this process has used
         self._latest: dict[bytes, int] = {}  # the last row of each point
         self._n_indexed = 0
+        self._known: dict[bytes, int] = {}  # the last row of each point whose value was known before
+        self.n_known = 0  # values that were
         self._widths: dict[str, int] = {}  # how many numbers a call gives, by name
         self._worker_numbers: dict[int, int] = {}  # by process
         self._first_worker_number = 0  # of this process; an earlier one may have had some
@@ -133,9 +138,20 @@ class EvaluationLog:
 
     # --- what the black box writes ---
 
+    def add_known(self, points: np.ndarray, answers: list[Answer], widths: dict[str, int]) -> None:
+        """Begin the log with points (k, d) whose values were known before; they belong to generation 0 of no run."""
+        if not len(self):
+            for point, answer in zip(points, answers, strict=True):
+                self.append(point, Call(answer), NO_RUN, generation=0)
+            self._n_closed, self._widths = len(self), dict(widths)
+
     def append(self, point: np.ndarray, call: Call, run: int, generation: int | None = None) -> int:
         """Add a call and return its row. generation: that it belongs to, if not to the present one of its run."""
-        self._entries.append(self._entry(point, call, run, generation))
+        entry = self._entry(point, call, run, generation)
+        self._entries.append(entry)
+        if generation == 0:
+            self._known[entry.point] = len(self) - 1
+            self.n_known += 1
         return len(self) - 1
 
     def _entry(self, point: np.ndarray, call: Call, run: int, generation: int | None = None) -> LogEntry:
@@ -199,19 +215,25 @@ class EvaluationLog:
         last = self._latest.get(point)
         return None if last is None or last < self.n_dropped else last
 
+    def find_known(self, point: bytes) -> int | None:
+        """Return the row of a point whose value was known before."""
+        row = self._known.get(point)
+        return None if row is None or row < self.n_dropped else row
+
     def count_cached(self, n_points: int) -> None:
         """Count points of the present generation that needed no call."""
         self._n_cached_now += n_points
 
     def failures(self, limit: int) -> list[tuple[np.ndarray, Failure]]:
-        """Return the first failed points and why they failed."""
+        """Return the first points that failed when they were called, and why."""
         failures: list[tuple[np.ndarray, Failure]] = []
         for table in self._tables:
-            failures += [(table.points[row], failure) for row, failure in table.failures.items()]
+            called = [(row, failure) for row, failure in table.failures.items() if table.generation[row] > 0]
+            failures += [(table.points[row], failure) for row, failure in called]
             if len(failures) >= limit:
                 return failures[:limit]
         for entry in self._entries:
-            if isinstance(entry.answer, Failure):
+            if isinstance(entry.answer, Failure) and entry.generation > 0:
                 failures.append((np.frombuffer(entry.point), entry.answer))
                 if len(failures) >= limit:
                     break
@@ -264,6 +286,10 @@ class EvaluationLog:
         log._entries = [entries[i] for i in sorted(entries)]
         workers = [*completed.worker.tolist(), *(entry.worker for entry in log._entries)]
         log._first_worker_number = max(workers, default=-1) + 1
+        generations = [*completed.generation.tolist(), *(entry.generation for entry in log._entries)]
+        known = [row for row, generation in enumerate(generations, log.n_dropped) if generation == 0]
+        keys = list(log._keys(log.n_dropped))
+        log._known, log.n_known = {keys[row - log.n_dropped]: row for row in known}, len(known)
         log.reopen()
         return log
 

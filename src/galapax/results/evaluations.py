@@ -26,7 +26,7 @@ class Evaluations:
     failed, error: whether the call gave no usable value, and why ("" for the others).
     seconds: that the function took; NaN where nobody knows. worker: the number of the process that made the call, from
         0; -1 where it was lost. run: the number of the run that asked for the point, and generation: counted over all
-        searches of that run; 0 for values that were known before.
+        searches of that run; -1 and 0 for values that were known before.
     """
 
     x: np.ndarray  # (n, d)
@@ -46,6 +46,11 @@ class Evaluations:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def known(self) -> np.ndarray:
+        """Which values were known before and not called for, (n,) bool."""
+        return self.generation == 0
 
     @property
     def params(self) -> list[dict[str, Any]]:
