@@ -30,12 +30,11 @@ from galapax.api.optimizer import Optimizer
 from galapax.api.sweep import sweep
 from galapax.api.trials import Trial
 from galapax.core.errors import EvaluationError, InputError
-from galapax.core.evaluation import Values
 from galapax.core.hints import PACKAGE_NAMES, find_answers
-from galapax.core.island_model import Islands
 from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
-from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
+from galapax.core.problem import Bounds, MinMaxProblem, Problem, Values, box
+from galapax.core.restarts import Islands
 from galapax.core.variables import boolean, choice, integer, real
 from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators

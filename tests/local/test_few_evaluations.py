@@ -6,10 +6,15 @@ import pytest
 import galapax as gx
 from galapax.local.few_evaluations import FewEvaluations
 from galapax.local.log import SampleLog
-from galapax.local.quadratic import Quadratic, fit_minimum_change, minimize_in_box, minimize_with_constraints
 from galapax.local.sqp_by_differences import SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES, kendall_tau
-from galapax.local.trust_region import TrustRegion
+from galapax.local.trust_region import (
+    Quadratic,
+    TrustRegion,
+    fit_minimum_change,
+    minimize_in_box,
+    minimize_with_constraints,
+)
 
 SEEDS = range(3)
 BOX = [(-2.0, 3.0), (-1.0, 4.0), (-3.0, 2.5)]
@@ -172,13 +177,30 @@ def test_whoever_chooses_something_else_gets_it(options):
     assert result.settings["algorithm"] == "cmaes"
 
 
-@pytest.mark.parametrize("name", ["g04", "g06", "g09"])
+@pytest.mark.parametrize(
+    "name", ["g04", "g06", "g07", "g10", *(pytest.param(name, marks=pytest.mark.slow) for name in ("g01", "g09"))]
+)
 def test_constrained_problems_are_solved_with_25_evaluations_a_variable(name):
     problem = gx.problems.get(name)
     most = 25 * problem.dim
     result = gx.minimize(problem, blackbox=True, max_evaluations=most, seed=1)
     assert result.feasible and result.nfev <= most
     assert result.fun <= problem.optimum + 1e-4 * abs(problem.optimum)
+
+
+def test_a_constraint_that_stays_near_zero_keeps_its_scale():
+    log = SampleLog(2)
+    for k in range(30):  # a descent along the constraint
+        u = np.array([[k / 30, 0.5]])
+        log.append(u, u[:, 0], np.array([[5.0 if k == 0 else 1e-9]]), np.empty((1, 0)))
+    np.testing.assert_allclose(log.constraint_scale(), 5.0)
+
+
+def test_the_better_of_two_minima_of_the_models_is_taken_where_no_step_improves():
+    # x^2 >= 1 from x = 0: the first derivative is 0, and only points away from there show a way
+    model = Quadratic(np.array([0.0, 1.0]), np.array([[1.0], [0.0]]), np.array([[[0.0]], [[-2.0]]]))
+    s = minimize_with_constraints(model, 1, np.array([-2.0]), np.array([2.0]), np.ones(1))
+    np.testing.assert_allclose(s, [-2.0], atol=1e-6)
 
 
 def test_constraints_that_fun_returns_are_modelled_too():

@@ -37,8 +37,7 @@ from galapax.core.algorithm import (
     static,
 )
 from galapax.core.checks import check_integer
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.pairwise import MAX, MIN, Columns, reduce_over_others, split_columns
 from galapax.operators.ranking import (

@@ -30,8 +30,7 @@ from jax import Array, lax
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.constraint_handling import augmented_lagrangian
 from galapax.operators.differential import breed_trials, evolve_generation, rand_1

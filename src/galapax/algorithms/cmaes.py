@@ -26,8 +26,7 @@ from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_bool, check_integer, check_positive, check_range
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.selection import best_index, no_worse, rank_by_fitness, set_first, take_row, tree_where
@@ -316,6 +315,11 @@ class CMAES(Algorithm[CMAESState]):
             return now._replace(matrix=now.matrix * factor**2, root=now.root * factor)
         matrix = now.matrix * factor[:, None] * factor
         return now._replace(matrix=matrix, root=now.root * factor[:, None])
+
+    def distribution(self, state: CMAESState) -> tuple[Array, Array]:
+        now = state.now
+        root = jnp.diag(now.root) if self.diagonal else now.root
+        return jnp.clip(now.mean, 0, 1), now.step * root
 
     def variances(self, now: Distribution) -> Array:
         """Of each variable, (d,), without the step size."""

@@ -24,8 +24,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_positive, check_range, check_size
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.adaptation import (

@@ -22,8 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Shared, static
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.differential import breed_trials, evolve_generation, rand_1
 from galapax.operators.pairwise import all_pairs, map_in_tiles

@@ -22,8 +22,18 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import BLACK_BOX_EQ_TOLERANCE, Bounds, EqTolerance, check_tolerance, derive_eq_tolerance
+from galapax.core.problem import (
+    BLACK_BOX_EQ_TOLERANCE,
+    Bounds,
+    EqTolerance,
+    Evaluation,
+    Population,
+    Shape,
+    as_population,
+    check_tolerance,
+    derive_eq_tolerance,
+    empty_population,
+)
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.operators.selection import best_index, take_row
 

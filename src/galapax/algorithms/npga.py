@@ -25,8 +25,7 @@ from jax import Array, lax
 from galapax.core.algorithm import Algorithm, Traits, static
 from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.ranking import dominated_by_sample, is_feasible, mean_distance, niche_counts, scale_to_range

@@ -7,15 +7,14 @@ from typing import Any
 
 from galapax import algorithms as registry
 from galapax import problems as problem_registry
-from galapax.api.keyword_hints import suggest_keywords
 from galapax.api.sweep import message
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_bool, check_finite, check_integer, clean_name, items
 from galapax.core.errors import InputError
-from galapax.core.interrupts import interrupts
+from galapax.core.hints import suggest_keywords
 from galapax.core.options import Compute, Options
 from galapax.core.problem import MinMaxProblem, Problem
-from galapax.core.stop import Stop
+from galapax.core.stop import Stop, interrupts
 from galapax.execution.observers import observers
 from galapax.execution.solve import solve
 from galapax.execution.task import Task, check_comparable, prepare_task, resolve_options
@@ -27,7 +26,7 @@ from galapax.results.study import Study, measure_hypervolumes
 @suggest_keywords
 def compare(
     problems: Sequence[str | Problem],
-    algorithms: Sequence[str | Algorithm[Any]] | Mapping[str, str | Algorithm[Any]],
+    algorithms: Sequence[str | Algorithm] | Mapping[str, str | Algorithm],
     *,
     max_evaluations: int = 20_000,
     runs: int = 30,

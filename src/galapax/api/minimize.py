@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from galapax import algorithms
-from galapax.api.constraints import stack_constraints
-from galapax.api.keyword_hints import suggest_keywords
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
-from galapax.core.interrupts import interrupts
-from galapax.core.island_model import Islands
+from galapax.core.hints import suggest_keywords
 from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartName, Workers
-from galapax.core.problem import EqTolerance, Problem
-from galapax.core.restarts import Restarts
+from galapax.core.problem import EqTolerance, Problem, stack_constraints
+from galapax.core.restarts import Islands, Restarts
+from galapax.core.stop import interrupts
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
 from galapax.execution.task import (
@@ -34,14 +34,15 @@ from galapax.results.result import Result
 
 @suggest_keywords
 def minimize(
-    fun: str | Problem | Callable[..., Any],
+    fun: str | Problem | Callable[[Any], Any],
     bounds: Any = None,
-    algorithm: str | Algorithm[Any] | None = None,
+    algorithm: str | Algorithm | None = None,
     *,
-    ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
-    eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    ineq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
+    eq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
     eq_tolerance: EqTolerance | None = None,
-    maximize: bool = False,
+    maximize: bool | Sequence[bool] | np.ndarray = False,
+    noisy: bool | None = None,
     x0: Any = None,
     population: int | None = None,
     generations: int | None = None,
@@ -76,7 +77,10 @@ def minimize(
     algorithm: a name (`galapax list`), an instance such as DE(weight=0.7), or None for a good default.
     ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
         eq_tolerance, by default 1e-8, of a black box 1e-6, of the spread of each equality over the box).
-    maximize: maximise instead.
+    maximize: True maximises instead; of several objectives also a list, as in [True, False]: True or False for each.
+    noisy: whether `fun` is random, so that its mean is minimised; by default if it is fun(x, key), with a JAX key as
+        parameter `key` or `rng_key`, which is another one in each call. x is then the point with the best estimated
+        mean, `fun` an estimate from fresh evaluations at x, and `result.fun_interval` its 95 % confidence interval.
     x0: a starting point (d,), or points (k, d), at most a whole population, shared by all runs; or (runs, k, d),
         separate for each run. The rest of the first population is random. A single point is where CMA-ES and simplex
         searches begin, with a small step.
@@ -145,7 +149,8 @@ def minimize(
     ) -> Result:
         if options.islands is not None and algorithm is None:
             solver = algorithms.default_for_islands(solver)
-        strategy = algorithms.parse_restarts(options.restarts, None if algorithm is not None else solver)
+        is_default = algorithm is None and not options.noisy  # searches are not compared by values that are random
+        strategy = algorithms.parse_restarts(options.restarts, solver if is_default else None)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         if options.keep.archive is not None:
@@ -168,7 +173,7 @@ def minimize(
         try:
             if algorithm is not None:
                 return run(problem, algorithms.resolve_algorithm(algorithm))
-            unknown = options.blackbox and problem.objectives is None
+            unknown = options.blackbox and problem.objectives is None and options.maximize in (True, False)
             return run(problem, default_algorithm(problem, options), unknown)
         except ObjectiveShapeMismatch as discovered:  # a black box, which only calling it could show
             box = discovered.box

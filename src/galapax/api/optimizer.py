@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,37 +13,38 @@ import numpy as np
 
 from galapax import algorithms
 from galapax.algorithms.model_search import ModelSearch, is_for_models
-from galapax.api.keyword_hints import suggest_arguments
-from galapax.api.told_result import (
+from galapax.api.trials import (
+    Trial,
     add_front,
     build_history,
     check_algorithm,
+    find_row,
     finish_search,
     insert_points,
-    record_generation,
-    start_search,
-    tell_generation,
-)
-from galapax.api.trials import (
-    Trial,
-    find_row,
     judge_answers,
     match_points,
     parse_points,
     parse_values,
+    record_generation,
     shape_of,
     stack_answers,
+    start_search,
+    tell_generation,
     widths_of,
 )
 from galapax.core.algorithm import Algorithm, Budget, count_repairs, with_python_integers
-from galapax.core.checks import check_bool, check_integer, pluralize
+from galapax.core.checks import check_integer, pluralize
+from galapax.core.direction import check_direction_count, check_maximize, count_directions, objective_signs, orient
 from galapax.core.errors import InputError
-from galapax.core.evaluation import OUTPUT_NAMES, Population, Shape
+from galapax.core.hints import suggest_arguments
 from galapax.core.options import Compute, Options
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
+    OUTPUT_NAMES,
     EqTolerance,
+    Population,
     Problem,
+    Shape,
     check_tolerance,
     derive_eq_tolerance,
 )
@@ -58,13 +60,12 @@ from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points, shrink_population_to_budget
 from galapax.execution.assemble import plain_options, versions
 from galapax.execution.memory import check_population
-from galapax.execution.restart_schedule import RestartState
+from galapax.execution.schedules import RestartState
 from galapax.execution.search import Carry, Search
 from galapax.numerics import compile_cache, devices, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
-from galapax.objective.compatibility import is_differentiable
-from galapax.objective.evaluation_log import EvaluationLog
-from galapax.objective.failures import Failed
+from galapax.objective.evaluation_log import EvaluationLog, Failed
+from galapax.objective.function_identity import is_differentiable
 from galapax.objective.traced import trace
 from galapax.objective.worker import Answer, Call, Failure
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
@@ -105,14 +106,14 @@ class Optimizer:
     def __init__(
         self,
         bounds: Any,
-        algorithm: str | Algorithm[Any] | None = None,
+        algorithm: str | Algorithm | None = None,
         *,
         seed: int | None = 0,
         run: int = 0,
         population: int | None = None,
         generations: int | None = None,
         max_evaluations: int | None = None,
-        maximize: bool = False,
+        maximize: bool | Sequence[bool] | np.ndarray = False,
         x0: Any = None,
         eq_tolerance: EqTolerance | None = None,
         dtype: Any = "float64",
@@ -125,10 +126,13 @@ class Optimizer:
         self._space = self.problem.space
         self._began = time.perf_counter()
         self._is_default = algorithm is None
+        self.maximize = check_maximize(maximize)
+        n_objectives = count_directions(self.maximize) or 1
         mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
-        solver = algorithms.resolve_algorithm(algorithm, problem is not None and problem.constrained, mixed=mixed)
+        is_constrained = problem is not None and problem.constrained
+        solver = algorithms.resolve_algorithm(algorithm, is_constrained, n_objectives, mixed)
         is_left_open = (algorithm, population, generations) == (None, None, None) and restarts == "auto"
-        is_plain = np.ndim(x0) <= 1 and not mixed and str(dtype) == "float64"
+        is_plain = np.ndim(x0) <= 1 and not mixed and n_objectives == 1 and str(dtype) == "float64"
         if (
             is_left_open
             and is_plain
@@ -158,7 +162,6 @@ class Optimizer:
         if population is None and not isinstance(algorithm, Algorithm):
             solver = self.algorithm = shrink_population_to_budget(solver, self.bounds.dim, Shape(), self._budget)
         check_population(solver.population, self.bounds.dim)
-        self.maximize = check_bool(maximize, "maximize")
         self.generation = 0  # complete so far
         self.n_failed = 0
         self.seed = random.resolve_seed(seed)
@@ -315,6 +318,7 @@ class Optimizer:
                 self._change_algorithm(solver)
             elif shape.eq and self._traced is None and count_repairs(self.algorithm):
                 self._change_algorithm(dataclasses.replace(self.algorithm, repaired=0))  # type: ignore[type-var]
+        check_direction_count(self.maximize, shape.objectives, self.problem.name)
         check_algorithm(self.algorithm, shape, self._restarts is not None, self._traced is not None)
         self._shape = shape
 
@@ -392,8 +396,7 @@ class Optimizer:
             self._take_shape(Shape(2 if self.algorithm.traits.multi_objective else 1))
         beyond = ((0, self._asked.state.candidates.shape[1] - len(self._points)), (0, 0))  # not to be evaluated
         stacked = stack_answers(self._answers, self._shape or Shape())
-        if self.maximize:
-            stacked["fun"] = -stacked["fun"]
+        stacked["fun"] = orient(stacked["fun"], self.maximize)
         rows = {
             name: np.pad(stacked[name], beyond, constant_values=np.nan).astype(self._dtype) if name in stacked else None
             for name in OUTPUT_NAMES
@@ -479,7 +482,7 @@ class Optimizer:
         """The survivors: x (n, d), objectives (n, m) and violation (n,), in NumPy."""
         parents = self._parents()
         parents = parents._replace(x=self._decoded(np.asarray(parents.x)))  # type: ignore[arg-type]
-        return parents._replace(objectives=-parents.objectives) if self.maximize else parents
+        return parents._replace(objectives=orient(parents.objectives, self.maximize))
 
     def _parents(self) -> Population:
         """The survivors, as genes."""
@@ -545,7 +548,7 @@ class Optimizer:
         )
         if self._shape is not None and self._shape.objectives > 1:
             result["population_fitness"] = np.asarray(population.objectives, np.float64)
-            add_front(result, self._front_rows(evaluations), -1.0 if self.maximize else 1.0, self._eq_tolerance)
+            add_front(result, self._front_rows(evaluations), self._eq_tolerance)
         return result
 
     def _settle_eq_tolerance(self, answers: list[Answer]) -> None:
@@ -587,7 +590,7 @@ class Optimizer:
         n_waiting, told = sum(answer is None for answer in self._answers), pluralize(self.nfev, "value")
         state = f"{told} told, {pluralize(self.generation, 'generation')}, {n_waiting} points wait"
         if self._best_row is not None and math.isfinite(self._best_merit[1]):
-            value = -self._best_merit[1] if self.maximize else self._best_merit[1]
+            value = objective_signs(self.maximize)[0] * self._best_merit[1]
             state += f", best {value:.6g}" if self._shape is None or self._shape.objectives == 1 else ""
         return f"Optimizer({pluralize(self.bounds.dim, 'variable')}, {name!r}: {state})"
 

@@ -14,17 +14,14 @@ import jax
 import numpy as np
 
 from galapax import algorithms
-from galapax.api.constraints import stack_constraints
-from galapax.api.keyword_hints import unknown_keyword_error
 from galapax.api.minimize import minimize
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_finite
 from galapax.core.errors import InputError
-from galapax.core.hints import KEYWORDS, find_answers
-from galapax.core.interrupts import interrupts
+from galapax.core.hints import KEYWORDS, find_answers, unknown_keyword_error
 from galapax.core.options import Options
-from galapax.core.problem import Problem
-from galapax.core.stop import Stop
+from galapax.core.problem import Problem, stack_constraints
+from galapax.core.stop import Stop, interrupts
 from galapax.execution.observers import observers
 from galapax.execution.solve import solve
 from galapax.execution.task import (
@@ -40,7 +37,7 @@ from galapax.results.study import Study, measure_hypervolumes
 
 
 def sweep(
-    fun: str | Problem | Callable[..., Any],
+    fun: str | Problem | Callable[[Any], Any],
     bounds: Any = None,
     algorithm: Any = None,
     *,

@@ -20,13 +20,14 @@ from galapax.api.minimax import ACCEPTED_OPTIONS, default_coevolution
 from galapax.cli.shell_options import SOLVE, SUITE_ALGORITHMS, Arguments, run_options
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_integer, check_positive
+from galapax.core.direction import objective_signs
 from galapax.core.errors import InputError, unknown_name_error
-from galapax.core.island_model import Islands
 from galapax.core.options import Options, group_arguments
 from galapax.core.problem import MinMaxProblem, Problem
+from galapax.core.restarts import Islands
 from galapax.execution.observers import Checkpoint
-from galapax.execution.task import MIN_DEFAULT_GENERATIONS, default_algorithm, resolve_options
-from galapax.objective.compatibility import count_objectives
+from galapax.execution.task import MIN_DEFAULT_GENERATIONS, count_named_objectives, default_algorithm, resolve_options
+from galapax.objective.function_identity import count_objectives
 from galapax.operators import differential
 from galapax.results.front import ASK_USER, CHOICE_RULES
 from galapax.results.front import choose as choose_point
@@ -44,6 +45,7 @@ VALUE_DESCRIPTIONS = {
     bool: "true or false",
     Callable: " or ".join(NAMED_OPERATORS),
 }
+DIRECTIONS = {"min": False, "max": True, "minimize": False, "maximize": True}  # whether it maximises
 BOOLEANS = {"true": True, "false": False}
 SUITE_TARGET = 1e-8  # distance to the best value at which a run on a suite's problem succeeds, unless it is given
 MAX_DIM = 10**7  # beyond it the box alone would fill the memory, before anything could be refused
@@ -81,7 +83,21 @@ def load_problems(names: list[str] | None, suite: str | None, dim: int | None, i
     return problems.SUITES[suite](10 if dim is None else dim, 1 if instance is None else instance)
 
 
-def parse_target(problem: Any, target: float | None, within: float | None, maximize: bool) -> float | None:
+def parse_directions(arguments: Arguments) -> Any:
+    """Return `maximize` from --maximize, or from --directions as in min,max."""
+    if arguments.directions is None:
+        return arguments.maximize
+    if arguments.maximize:
+        raise InputError("--maximize is for all objectives and --directions for each: give one of them.")
+    words = arguments.directions.lower().split(",")
+    if unknown := [word for word in words if word not in DIRECTIONS]:
+        raise InputError(
+            f"--directions takes min or max for each objective, separated by commas, as in min,max; got {unknown[0]!r}."
+        )
+    return tuple(DIRECTIONS[word] for word in words)
+
+
+def parse_target(problem: Any, target: float | None, within: float | None, maximize: bool | None) -> float | None:
     """Return the value to reach: --target, or --within a distance of the best known one."""
     if within is None:
         return target
@@ -146,7 +162,7 @@ def _with_settings(arguments: Arguments, default: Callable[[], Algorithm]) -> Al
 
 def _resolve_options(arguments: Arguments, problem: Problem) -> Options:
     """Resolve the options that decide which algorithm fits a problem."""
-    names = ("blackbox", "vectorized", "dtype", "workers")
+    names = ("blackbox", "vectorized", "dtype", "workers", "maximize")
     values = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     return resolve_options(problem, Options.parse(group_arguments(values)))
 
@@ -207,6 +223,7 @@ def parse_game_algorithm(problem: MinMaxProblem, arguments: Arguments) -> Any:
 def refuse_min_max(arguments: Arguments, problem: str) -> None:
     """Refuse options of a run that do not apply to min-max problems."""
     names = [name for name in run_options() if name not in ACCEPTED_OPTIONS] + ["history_x", "choose", "gagpu_config"]
+    names.insert(0, "directions")
     for name in names:
         value = getattr(arguments, name)
         if value is not None and value is not False:
@@ -358,8 +375,8 @@ def check_choice(arguments: Arguments, problem: Problem) -> Any:
     if not options.blackbox:
         size = arguments.population or default_algorithm(problem, options).population
         count = count_objectives(problem, str(options.compute.dtype), size if options.vectorized else 0)
-    elif problem.objectives is not None:
-        count = len(problem.objectives)
+    else:
+        count = count_named_objectives(problem, options)
     if count == 1:
         raise InputError(f"--choose needs several objectives, and {problem.name} has one: remove it.")
     if choice == ASK_USER:
@@ -367,7 +384,8 @@ def check_choice(arguments: Arguments, problem: Problem) -> Any:
     rule = choice if isinstance(choice, dict) else {"how": choice}
     values = next(iter(rule.values()))
     try:
-        choose_point(np.ones((1, count or (2 if isinstance(values, str) else len(values)))), 1.0, **rule)
+        n_objectives = count or (2 if isinstance(values, str) else len(values))
+        choose_point(np.ones((1, n_objectives)), objective_signs(False), **rule)
     except InputError:
         expected = f"{count} weights" if count else "one weight per objective"
         raise InputError(

@@ -105,6 +105,8 @@ GagpuConfig = Annotated[
     Path | None, typer.Option(help="Take algorithm, size, generations and runs from GAGPU's config.h.")
 ]
 
+Directions = Annotated[str | None, typer.Option(help="Several objectives: the direction of each, such as min,max.")]
+
 # how long, how often, from where
 RunsOfEach = Annotated[int, typer.Option("--runs", "-r", help="Runs of each setting, or of each pair.")]
 FirstRun = Annotated[int | None, typer.Option(help="Number of the first run; 17 repeats run 17 of an ensemble.")]
@@ -215,6 +217,7 @@ EXIT_CODES = (
 SOLVE = {
     "algorithm": AlgorithmName,
     "setting": Settings,
+    "directions": Directions,
     "dim": Dim,
     "first_run": FirstRun,
     "within": Within,
@@ -266,6 +269,7 @@ PANELS = {
         "migrants",
         "topology",
     ),
+    "Evaluation": ("directions",),
     "Limits": ("max_evaluations", "within", "target"),
     "Keep": ("history", "history_x"),
     "Output": ("choose", "out", "force", "quiet", "as_json"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from galapax import algorithms
@@ -11,9 +11,37 @@ from galapax.api.optimizer import Optimizer
 from galapax.core.algorithm import Algorithm, Budget
 from galapax.core.checks import pluralize
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Shape
+from galapax.core.problem import Shape
 from galapax.core.variables import Variable
 from galapax.execution.arguments import shrink_population_to_budget
+from galapax.execution.observers import Progress
+
+
+class FirstError:
+    """A function that is called until it raises, and keeps the exception."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self.error: Exception | None = None
+
+    def __call__(self, x: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        try:
+            return self.function(x)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def is_raised(self, progress: Progress) -> bool:
+        """A callback that stops the run after an exception."""
+        return self.error is not None
+
+    def reraise(self) -> None:
+        """Raise the exception, if there is one."""
+        if self.error is not None:
+            raise self.error
+
 
 DEFAULT_EVALUATIONS = 100  # for which the default algorithm is chosen if nobody says how many
 MIN_EVALUATIONS = 50  # for which a search is planned: it may end earlier
@@ -23,7 +51,7 @@ def create_optimizer(
     variables: Sequence[Variable],
     algorithm: str | Algorithm | None,
     *,
-    n_objectives: int = 1,
+    maximize: Sequence[bool] = (False,),
     is_constrained: bool = False,
     is_parallel: bool = False,
     population: int | None = None,
@@ -33,9 +61,10 @@ def create_optimizer(
 ) -> Optimizer:
     """Create an Optimizer for few evaluations, with the default algorithm that suits them.
 
-    is_parallel: several points are evaluated at once, so that a search that proposes one after another does not suit.
+    maximize: the direction of each objective. is_parallel: several points are evaluated at once, so that a search that
+        proposes one after another does not suit.
     """
-    dim = len(variables)
+    dim, n_objectives = len(variables), len(maximize)
     mixed = dim if any(v.discrete for v in variables) else 0
     solver = algorithms.resolve_algorithm(algorithm, is_constrained, n_objectives, mixed, population)
     if solver.traits.multi_objective != (n_objectives > 1):
@@ -60,6 +89,7 @@ def create_optimizer(
         list(variables),
         solver,
         seed=seed,
+        maximize=maximize,
         population=population,
         max_evaluations=max_evaluations,
         x0=x0,

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from galapax.api.minimize import minimize
-from galapax.compat.first_error import FirstError
+from galapax.compat.ask_tell import FirstError
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Values, returned_by_fun
 from galapax.core.options import Workers
-from galapax.core.problem import Problem
+from galapax.core.problem import Problem, Values, returned_by_fun
 from galapax.core.variables import Variable, integer, real
 from galapax.results.result import Result
 

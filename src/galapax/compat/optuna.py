@@ -170,13 +170,13 @@ class GalapaxSampler(BaseSampler):
             start = {"seed": seed, "trials": starting_trials(study, trials, space)}
             study._storage.set_study_system_attr(study._study_id, key, start)
         codes = [_Code(name, distribution) for name, distribution in space.items()]
-        signs = [-1.0 if d == StudyDirection.MAXIMIZE else 1.0 for d in study.directions]
+        maximize = tuple(direction == StudyDirection.MAXIMIZE for direction in study.directions)
         known_trials = [trials[number] for number in start["trials"]]
         x0 = [[code.encode(t.params[code.name]) for code in codes] for t in known_trials]
         optimizer = create_optimizer(
             [code.variable for code in codes],
             self._algorithm,
-            n_objectives=len(signs),
+            maximize=maximize,
             is_constrained=is_constrained,
             is_parallel=self._is_parallel,
             population=self._population,
@@ -184,7 +184,7 @@ class GalapaxSampler(BaseSampler):
             seed=start["seed"],
             x0=x0 or None,
         )
-        self._generation = _Generation(study, search, optimizer, codes, signs, is_constrained, known_trials)
+        self._generation = _Generation(study, search, optimizer, codes, len(maximize), is_constrained, known_trials)
         return self._generation
 
 
@@ -196,7 +196,7 @@ class _Generation:
     search: str  # identifies the search among those of the study
     optimizer: Optimizer
     codes: list[_Code]
-    signs: list[float]  # of the objectives, which are minimised
+    n_objectives: int
     is_constrained: bool
     known_trials: list[FrozenTrial]  # whose points the first generation contains
     number: int = 0
@@ -217,7 +217,7 @@ class _Generation:
                 return
             values = np.array([self._objectives(rows[i]) for i in range(len(self.points))])
             ineq = np.array([sum(max(c, 0.0) for c in constraint_values(rows[i])) for i in range(len(self.points))])
-            if len(self.signs) == 1:
+            if self.n_objectives == 1:
                 values = values[:, 0]
             self.optimizer.tell(self.points, values, ineq=ineq if self.is_constrained else None)
             self.number += 1
@@ -275,12 +275,12 @@ class _Generation:
         return rows
 
     def _objectives(self, trial: FrozenTrial) -> list[float]:
-        """What is minimised; NaN for a trial that failed."""
+        """The values of a trial; NaN for one that failed."""
         if trial.state == TrialState.COMPLETE:
-            return [sign * value for sign, value in zip(self.signs, trial.values, strict=True)]
-        if trial.state == TrialState.PRUNED and len(self.signs) == 1 and trial.intermediate_values:
-            return [self.signs[0] * trial.intermediate_values[max(trial.intermediate_values)]]
-        return [math.nan] * len(self.signs)
+            return list(trial.values)
+        if trial.state == TrialState.PRUNED and self.n_objectives == 1 and trial.intermediate_values:
+            return [trial.intermediate_values[max(trial.intermediate_values)]]
+        return [math.nan] * self.n_objectives
 
 
 @dataclass(frozen=True)
@@ -338,6 +338,7 @@ def starting_trials(study: Study, trials: list[FrozenTrial], space: dict[str, Ba
     if len(study.directions) > 1 or len(enqueued) == len(complete) or len(complete) < 2:
         candidates = enqueued
     else:
-        sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
-        candidates = sorted(complete, key=lambda t: (sum(max(c, 0) for c in constraint_values(t)), sign * t.value))
+        is_maximised = study.direction == StudyDirection.MAXIMIZE
+        complete.sort(key=lambda trial: trial.value, reverse=is_maximised)
+        candidates = sorted(complete, key=lambda trial: sum(max(c, 0) for c in constraint_values(trial)))
     return [t.number for t in candidates[:MAX_STARTING_POINTS]]

@@ -43,9 +43,8 @@ from galapax.compat.scipy_problem import (
 )
 from galapax.core.checks import abbreviate, as_float_array, check_finite, check_integer, check_positive
 from galapax.core.errors import EvaluationError, InputError
-from galapax.core.evaluation import Population, returned_by_fun
 from galapax.core.options import Workers
-from galapax.core.problem import Problem
+from galapax.core.problem import Population, Problem, returned_by_fun
 from galapax.core.space import variables_from_integrality
 from galapax.core.stop import Stop
 from galapax.core.variables import Variable, real

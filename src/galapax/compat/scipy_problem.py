@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.api.constraints import stack_constraints
 from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.problem import Function
+from galapax.core.problem import Function, Population, stack_constraints
 from galapax.core.space import is_variables, variables_from_integrality
 from galapax.numerics import devices
 from galapax.objective.remote import pickle_functions

@@ -106,6 +106,7 @@ class GalapaxSearchCV(BaseSearchCV):
         optimizer = create_optimizer(
             [p.variable for p in searched if p.variable is not None],
             self.algorithm,
+            maximize=(True,),
             is_parallel=self.n_jobs not in (None, 1),
             population=self.population,
             max_evaluations=self.n_iter,
@@ -125,7 +126,7 @@ class GalapaxSearchCV(BaseSearchCV):
                     raise
             n_left -= len(candidates)
             if len(candidates) == len(points):
-                optimizer.tell(points, -scores)
+                optimizer.tell(points, scores)
 
     def _scores(self, results: Mapping[str, Any]) -> np.ndarray:
         name = f"mean_test_{self.refit if isinstance(self.refit, str) else 'score'}"

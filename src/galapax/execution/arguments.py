@@ -8,19 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
 from galapax.core.checks import abbreviate, as_float_array, check_number
+from galapax.core.direction import count_directions, objective_signs, orient
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Shape
-from galapax.core.island_model import Islands
 from galapax.core.options import Options, Workers
-from galapax.core.problem import Problem, ProblemDescription
-from galapax.core.restarts import Restarts
+from galapax.core.problem import Problem, ProblemDescription, Shape
+from galapax.core.restarts import Islands, Restarts
 from galapax.core.stop import UNLIMITED
 from galapax.numerics import devices
-from galapax.objective.compatibility import is_differentiable
+from galapax.objective.function_identity import is_differentiable
 
 DEFAULT_TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
 MIN_SHRUNK_POPULATION = 8  # individuals that a population has at least where few evaluations make it smaller
@@ -38,7 +38,7 @@ def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
     return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
 
 
-def count_workers(pool: Any) -> int:
+def count_workers(pool: object) -> int:
     """Return how many evaluations are made at once, as far as a pool says; 1 without one."""
     if pool is None:
         return 1
@@ -69,10 +69,16 @@ def parse_goals(problem: Problem, options: Options) -> tuple[float, int, np.ndar
                 f"reference_point must be finite numbers, one per objective; got {abbreviate(problem.reference_point)}."
             )
         if corner.size > 1:
-            reference = -corner if options.maximize else corner
+            n_directions = count_directions(options.maximize)
+            if n_directions not in (None, corner.size):
+                raise InputError(
+                    f"maximize and reference_point need an entry for each objective; they have {n_directions} and "
+                    f"{corner.size}."
+                )
+            reference = orient(corner, options.maximize)
     goal = -math.inf
     if options.target is not None:
-        larger_is_better = options.maximize or reference is not None  # a hypervolume always is
+        larger_is_better = reference is not None or objective_signs(options.maximize)[0] < 0  # a hypervolume always is
         goal = check_number(options.target, "target")
         goal = -goal if larger_is_better else goal
     return goal, UNLIMITED if options.patience is None else min(options.patience, UNLIMITED), reference
@@ -167,7 +173,9 @@ def count_devices(options: Options) -> int:
     return len(devices.local_devices())
 
 
-def parse_initial_points(initial: Any, problem: ProblemDescription, population: int, runs: int) -> np.ndarray | None:
+def parse_initial_points(
+    initial: ArrayLike, problem: ProblemDescription, population: int, runs: int
+) -> np.ndarray | None:
     """Return the genes of starting points as (k, d), or (runs, k, d) when every run has its own."""
     if initial is None:
         return None

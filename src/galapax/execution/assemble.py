@@ -15,18 +15,25 @@ import numpy as np
 from galapax import algorithms
 from galapax.core.algorithm import name_methods
 from galapax.core.checks import abbreviate
+from galapax.core.direction import orient
 from galapax.core.errors import InputError
-from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Evaluation, Population, Record
 from galapax.core.options import LEAVES, Options, read
-from galapax.core.problem import Problem, ProblemDescription
+from galapax.core.problem import (
+    HISTORY_FIRST_COLUMN,
+    Evaluation,
+    Population,
+    Problem,
+    ProblemDescription,
+    Record,
+    Shape,
+)
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task
 from galapax.numerics import devices
 from galapax.objective.blackbox import BlackBox
-from galapax.objective.failures import summarise
-from galapax.objective.probe import PROBE_ROWS, evaluate_points
-from galapax.objective.traced import Traced, trace
+from galapax.objective.evaluation_log import summarise
+from galapax.objective.traced import PROBE_ROWS, Traced, evaluate_points, trace
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.front import Front, build_front, knee, merge_fronts
 from galapax.results.result import History, Result, Runs, attach_replay
@@ -44,7 +51,7 @@ class SolutionEvaluator:
 
     def __init__(self, task: Task, box: BlackBox | None) -> None:
         self.task, self.box = task, box
-        self._exact: Any = None
+        self._exact: Traced | None = None
 
     def evaluate(self, x: np.ndarray) -> Evaluation | None:
         """Constraints and violation at points (k, d); None for a problem without constraints."""
@@ -66,7 +73,13 @@ class SolutionEvaluator:
             assert isinstance(problem, Problem)
             with jax.enable_x64(True):
                 n_vectorized = self.task.population if self.task.options.vectorized else 0
-                self._exact = trace(problem, "float64", maximize=self.task.options.maximize, vectorized=n_vectorized)
+                self._exact = trace(
+                    problem,
+                    "float64",
+                    maximize=self.task.options.maximize,
+                    vectorized=n_vectorized,
+                    is_random=bool(self.task.options.noisy),
+                )
         with jax.enable_x64(True):
             rows = PROBE_ROWS if len(x) <= PROBE_ROWS else 256  # few sizes, as each is a program
             return evaluate_points(self._exact, np.asarray(x, np.float64), "float64", rows)
@@ -100,7 +113,7 @@ class SolutionEvaluator:
         return out
 
 
-def _evaluate_derived(name: str, function: Callable[..., Any], x: np.ndarray) -> float:
+def _evaluate_derived(name: str, function: Callable[..., object], x: np.ndarray) -> float:
     try:
         value = np.asarray(function(x))
     except Exception:
@@ -109,7 +122,7 @@ def _evaluate_derived(name: str, function: Callable[..., Any], x: np.ndarray) ->
     return float(value)
 
 
-def _check_derived(name: str, value: Any) -> None:
+def _check_derived(name: str, value: np.ndarray | jax.ShapeDtypeStruct) -> None:
     """Refuse a derived quantity that is not one real number."""
     if value.shape != () or value.dtype.kind not in "biuf":
         what = f"shape {value.shape}" if value.shape else f"type {value.dtype}"
@@ -142,12 +155,12 @@ def result_of(
 ) -> Result:
     """Assemble the Result of the runs of one solver. population: the survivors of the best run."""
     total = _round_discrete(task, total)
-    track, sign = total.track, task.sign
+    track = total.track
     is_finite = np.isfinite(track.best)
-    x, fun = total.x.astype(np.float64), np.where(is_finite, sign * track.best, np.nan)
-    fronts = [build_front(front, sign, None) for front in total.fronts] or None
+    x, fun = total.x.astype(np.float64), np.where(is_finite, task.sign * track.best, np.nan)
+    fronts = [build_front(front, task.signs, None) for front in total.fronts] or None
     if fronts is not None:
-        x, fun = _knee_points(x, fronts, sign)
+        x, fun = _knee_points(x, fronts, task.signs)
     violation = evaluator.violation(x, track)
     best = first_best(violation, track.merit)
     solution = (
@@ -156,7 +169,7 @@ def result_of(
         else _knee_solution(task, total, evaluator)
     )
     if solution is None:
-        empty_front = build_front(merge_fronts(total.fronts), sign, evaluator.evaluate_front)
+        empty_front = build_front(merge_fronts(total.fronts), task.signs, evaluator.evaluate_front)
         solution = _best_solution(task, evaluator, x[best], fun[best], empty_front)
     violation[best] = violation[best] if solution.violation is None else solution.violation
     feasible = is_finite & (violation <= 0)
@@ -175,6 +188,7 @@ def result_of(
         history=None if total.history is None else lambda: _history(task, total, to_host(total.history)),
         fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
+        fun_interval=None if total.estimate is None else np.sort(task.sign * total.estimate.interval, axis=1),
     )
     if fronts is not None and runs.hypervolume is not None:
         solution.extra["hypervolume"] = float(runs.hypervolume[best])
@@ -200,7 +214,7 @@ def result_of(
         ineq=solution.constraints.get("ineq"),
         eq=solution.constraints.get("eq"),
         population=task.decoded(np.asarray(population.x)),
-        population_fitness=sign * (population.fitness if fronts is None else population.objectives),
+        population_fitness=task.sign * population.fitness if fronts is None else task.signs * population.objectives,
         history=history,
         runs=runs if task.runs > 1 else None,
         timings={},
@@ -208,6 +222,8 @@ def result_of(
         snapshots={g: _snapshot(task, total.snapshots[g]) for g in sorted(total.snapshots) if g <= last_generation},
         **solution.extra,
     )
+    if runs.fun_interval is not None:
+        result["fun_interval"] = runs.fun_interval[best].copy()
     if total.polish is not None:
         result["polish"] = str(total.polish)
     if total.refinements and total.refinements[best]:
@@ -227,7 +243,7 @@ def _decode_population(task: Task, population: Population) -> Population:
 
 def _snapshot(task: Task, population: Population) -> Population:
     """Return the user's view of a snapshot (R, n, ...): with their sign; (n, ...) for a single run."""
-    population = population._replace(objectives=task.sign * population.objectives)
+    population = population._replace(objectives=orient(population.objectives, task.options.maximize))
     if task.runs == 1:
         population = jax.tree.map(lambda a: a[0], population)
     return _decode_population(task, population)
@@ -274,15 +290,15 @@ class _Solution:
     """The solution that a Result reports."""
 
     x: np.ndarray  # (d,)
-    fun: Any  # a float; of several objectives (m,)
+    fun: float | np.ndarray  # a float; of several objectives (m,)
     constraints: dict[str, np.ndarray]  # at x
-    extra: dict[str, Any]  # front and derived quantities
+    extra: dict[str, object]  # front and derived quantities
     front: Front | None = None
     violation: float | None = None  # if it is known better than from the run
 
 
 def _best_solution(
-    task: Task, evaluator: SolutionEvaluator, x: np.ndarray, fun: Any, front: Front | None = None
+    task: Task, evaluator: SolutionEvaluator, x: np.ndarray, fun: float | np.ndarray, front: Front | None = None
 ) -> _Solution:
     """Return the best solution for one objective, or for several whose front is empty."""
     extra: dict[str, Any] = {} if front is None else _decode_front(task, front)
@@ -298,18 +314,18 @@ def _best_solution(
 
 def _knee_solution(task: Task, total: Outcome, evaluator: SolutionEvaluator) -> _Solution | None:
     """Return the knee of the merged front of all runs; None if it is empty."""
-    front = build_front(merge_fronts(total.fronts), task.sign, evaluator.evaluate_front)
+    front = build_front(merge_fronts(total.fronts), task.signs, evaluator.evaluate_front)
     if not len(front):
         return None
     extra = _decode_front(task, front)
     if task.problem.derived:
         extra["derived"] = evaluator.derived(front.X)
-    row = knee(front.F, task.sign)
+    row = knee(front.F, task.signs)
     constraints = {n: v[row] for n, v in (("ineq", front.G), ("eq", front.H)) if v is not None}
     return _Solution(front.X[row], front.F[row], constraints, extra, front, float(front.CV[row]))
 
 
-def _decode_front(task: Task, front: Front) -> dict[str, Any]:
+def _decode_front(task: Task, front: Front) -> dict[str, object]:
     """Return the arrays of a front by name, with x in place of genes."""
     return front.as_dict() | {"X": task.decoded(front.X)}
 
@@ -326,21 +342,22 @@ def _find_successes(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndar
     return (total.track.reason == STOP_CODES[success_stop]) & feasible
 
 
-def _knee_points(x: np.ndarray, fronts: list[Front], sign: float) -> tuple[np.ndarray, np.ndarray]:
+def _knee_points(x: np.ndarray, fronts: list[Front], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x (R, d) and objectives (R, m) at the knee of each run's front; of an empty one the least bad x and NaN."""
     x, fun = x.copy(), np.full((len(x), fronts[0].F.shape[1]), np.nan)
     for r, front in enumerate(fronts):
         if len(front):
-            row = knee(front.F, sign)
+            row = knee(front.F, signs)
             x[r], fun[r] = front.X[row], front.F[row]
     return x, fun
 
 
-def _history(task: Task, total: Outcome, rows: Any) -> History:
+def _history(task: Task, total: Outcome, rows: np.ndarray | None) -> History:
     """History (R, G) from the engine's rows (R, G, columns)."""
+    assert rows is not None
     rows = rows if rows.flags.writeable else rows.copy()  # what is fetched from a device is not the user's to change
     record = Record.unpack(rows, task.columns._replace(shape=_known_shape(task, total)), HISTORY_FIRST_COLUMN)
-    best, mean, worst = (task.sign * values for values in (record.best, record.mean, record.worst))
+    best, mean, worst = (task.signs * values for values in (record.best, record.mean, record.worst))
     if best.shape[-1] == 1:
         best, mean, worst = best[..., 0], mean[..., 0], worst[..., 0]
     evaluations = record.evaluations  # by generation; the same in all runs, unless their populations change size
@@ -360,7 +377,7 @@ def _history(task: Task, total: Outcome, rows: Any) -> History:
     )
 
 
-def _known_shape(task: Task, total: Outcome) -> Any:
+def _known_shape(task: Task, total: Outcome) -> Shape:
     """Return the shape with the number of objectives, which for a black box is known only after the run."""
     objectives = next(iter(total.populations.values())).population.objectives.shape[-1]
     return task.shape._replace(objectives=objectives)
@@ -370,7 +387,7 @@ def _message(
     task: Task, total: Outcome, best: int, stop: Stop, violation: float, front: Front | None, population: Population
 ) -> str:
     """Return the message of a Result: why it ended. population: the survivors of the best run."""
-    track, sign = total.track, task.sign
+    track, signs = total.track, task.signs
     limits = (task.budget.generations, task.evaluation_limit)
     evaluations = int(track.evaluations[best] - track.skipped[best])
     why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, evaluations)
@@ -401,12 +418,16 @@ def _message(
                 'use dtype="float64".'
             )
         return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
+    if total.estimate is not None and np.isfinite(total.estimate.interval[best]).all():
+        return why + " fun is the mean at x, estimated from evaluations after the search."
+    if total.estimate is not None:
+        return why + " x was not evaluated again, so that fun is no estimate of its mean."
     if task.rules.reference is not None and front is not None and len(front):
-        n_outside = int((sign * front.F >= task.rules.reference).any(axis=1).sum())
+        n_outside = int((signs * front.F >= task.rules.reference).any(axis=1).sum())
         if n_outside:
             why += (
                 f" {n_outside} of the {len(front)} points on the front lie beyond the reference point "
-                f"({', '.join(f'{sign * r:g}' for r in task.rules.reference)}) and contribute nothing to the "
+                f"({', '.join(f'{r:g}' for r in signs * task.rules.reference)}) and contribute nothing to the "
                 "hypervolume."
             )
     return why
@@ -449,7 +470,7 @@ def _constant_objective_note(history: History | None, runs: Runs) -> str:
     return f" Every evaluation returned {values[0]:g}: check that the objective depends on x."
 
 
-def settings_of(task: Task) -> dict[str, Any]:
+def settings_of(task: Task) -> dict[str, object]:
     """Return everything needed to repeat a call, as plain values: every option by name, and what was chosen."""
     limit, solver = int(task.rules.generations), task.solvers[0]
     return plain_options(task.options) | {
@@ -467,12 +488,12 @@ def settings_of(task: Task) -> dict[str, Any]:
     }
 
 
-def plain_options(options: Options) -> dict[str, Any]:
+def plain_options(options: Options) -> dict[str, object]:
     """Return every option by name, as plain values."""
     return {name: _to_json_value(read(options, name)) for name in LEAVES}
 
 
-def _to_json_value(value: Any) -> Any:
+def _to_json_value(value: object) -> Any:
     """Return a value that JSON can represent."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)

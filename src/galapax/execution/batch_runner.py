@@ -7,25 +7,24 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
 from galapax.core.algorithm import is_shared
 from galapax.core.errors import InputError, OutOfMemory, format_bytes
-from galapax.core.evaluation import Shape
-from galapax.core.interrupts import Interrupts
-from galapax.core.problem import Problem
-from galapax.execution.engine_selection import build_engine
+from galapax.core.problem import Problem, Shape
+from galapax.core.stop import Interrupts
+from galapax.execution.compiled import build_engine
 from galapax.execution.host import AsyncHostEngine, HostEngine
 from galapax.execution.host_loop import BatchView, ChunkHook, Engine, Slice, Watch, run_batch
-from galapax.execution.memory import check_memory, is_out_of_memory, out_of_memory_message
+from galapax.execution.memory import check_memory, is_out_of_memory, out_of_memory_message, width
 from galapax.execution.search import Search
-from galapax.execution.slices import width
 from galapax.execution.state import CheckpointWriter, Outcome, to_host
 from galapax.execution.task import Task, check_shape
-from galapax.numerics import devices, processes
+from galapax.numerics import devices
 from galapax.numerics.compile_cache import CompileTimer
 from galapax.objective.blackbox import BlackBox, ObjectiveShapeMismatch
 
@@ -57,7 +56,7 @@ class Group:
     rows_per_run: int = 1
     width: int | None = None
     active_rows: np.ndarray | None = None
-    exchange: Callable[[processes.ProcessShard], ChunkHook] | None = None
+    exchange: Callable[[devices.ProcessShard], ChunkHook] | None = None
     is_local: bool = False
 
     @property
@@ -153,7 +152,7 @@ class BatchRunner:
         is_resumed: the batch continues from a checkpoint, whose slices cannot change.
         """
         rows, old_width = min(self.max_concurrent_rows, self.task.total), self.width
-        if is_resumed or processes.is_distributed() or self.task.options.blackbox or rows == 1:
+        if is_resumed or devices.is_distributed() or self.task.options.blackbox or rows == 1:
             raise InputError(
                 out_of_memory_message(min(rows, old_width), self.task.population, error, is_resumed)
             ) from error
@@ -182,7 +181,7 @@ class BatchRunner:
         group = self.group
         rows = group.rows_of(runs)
         slice_rows = [rows[start : start + self.width] for start in range(0, len(rows), self.width)]
-        share = processes.ProcessShard([len(r) for r in slice_rows], group.is_local)
+        share = devices.ProcessShard([len(r) for r in slice_rows], group.is_local)
         slices = [self._build_slice(slice_rows[i]) for i in share.batches]
         if group.active_rows is not None:
             slices[0].active_rows = group.active_rows
@@ -201,7 +200,7 @@ class BatchRunner:
             return outcome
         if outcome is not None:
             outcome = replace(outcome, history=to_host(outcome.history))
-        gathered: list[Outcome | None] = processes.all_gather_object(outcome)
+        gathered: list[Outcome | None] = devices.all_gather_object(outcome)
         return Outcome.join([process_outcome for process_outcome in gathered if process_outcome is not None])
 
     def precompile(self) -> Iterator[None]:
@@ -221,24 +220,24 @@ class BatchRunner:
         group, count = self.group, len(rows)
         if count < self.width:
             rows = np.concatenate([rows, np.repeat(rows[-1:], self.width - count)])
-        rows = _as_slice(rows)
+        chosen = _as_slice(rows)
         initial = group.initial
         if initial is not None:
             bounds = self.search.bounds
-            initial = (initial[rows] if initial.ndim == 3 else initial).astype(self.task.dtype)
+            initial = (initial[chosen] if initial.ndim == 3 else initial).astype(self.task.dtype)
             initial = np.clip(initial, bounds.lower, bounds.upper)
-        search = select_rows(self.search, rows)
-        return Slice(search, group.keys[rows], group.cells[rows], initial, np.arange(count))
+        search = select_rows(self.search, chosen)
+        return Slice(search, group.keys[chosen], group.cells[chosen], initial, np.arange(count))
 
 
-def select_rows(search: Search, rows: Any) -> Search:
+def select_rows(search: Search, rows: slice | np.ndarray) -> Search:
     """Return the search of these rows: their hyper-parameters and limits of evaluations."""
 
-    def pick(leaf: Any) -> Any:
+    def pick(leaf: Array) -> Array:
         return leaf if is_shared(leaf) or not leaf.ndim else leaf[rows]
 
     rules = search.rules
-    if np.ndim(rules.evaluations):
+    if isinstance(rules.evaluations, np.ndarray) and rules.evaluations.ndim:
         rules = rules._replace(evaluations=rules.evaluations[rows])
     return replace(search, algorithm=jax.tree.map(pick, search.algorithm, is_leaf=is_shared), rules=rules)
 
@@ -273,6 +272,6 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
     box.close()
 
 
-def _as_slice(rows: np.ndarray) -> Any:
+def _as_slice(rows: np.ndarray) -> slice | np.ndarray:
     """Return consecutive rows as a slice, so that indexing a hundred thousand copies nothing."""
     return slice(int(rows[0]), int(rows[-1]) + 1) if (np.diff(rows) == 1).all() else rows

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
@@ -84,7 +86,7 @@ def _functions(task: Task) -> str:
     return " ".join(getattr(f, "__qualname__", type(f).__name__) for f in functions if f is not None)
 
 
-def _digest(arrays: Any) -> str:
+def _digest(arrays: Iterable[Array | np.ndarray]) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         values = np.asarray(array)

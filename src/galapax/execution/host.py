@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +11,8 @@ import numpy as np
 from jax import Array
 
 from galapax.core.algorithm import count_candidate_evaluations
-from galapax.core.evaluation import Evaluation, Population, Shape
-from galapax.core.interrupts import Interrupts
-from galapax.core.problem import EqTolerance
-from galapax.core.stop import RUNNING
+from galapax.core.problem import EqTolerance, Evaluation, Population, Shape
+from galapax.core.stop import RUNNING, Interrupts
 from galapax.execution import search as searching
 from galapax.execution.candidate_repair import count_failed_probes, probe_points, repair, sample_replacements
 from galapax.execution.host_loop import Slice
@@ -24,7 +21,7 @@ from galapax.execution.state import restore_arrays, summarize_chunk
 from galapax.numerics import random
 from galapax.numerics.compile_cache import CompileTimer
 from galapax.objective.blackbox import BlackBox
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import summarise
 
 PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the smallest population has
 
@@ -45,7 +42,7 @@ class HostEngine:
         self.box, self.clock, self.interrupts = box, clock, interrupts
         self.n_probes = n_probes  # candidates that may be called to learn the shape before the others are
         self.check = check  # is called with the shape, as soon as it is known
-        self._waiting: list[Any] = []  # the first values of the slices, until they are told
+        self._waiting: list[dict[str, np.ndarray]] = []  # the first values of the slices, until they are told
 
     def begin(self, batches: list[Slice]) -> None:
         self.interrupts.raises = lambda: self.box.calling
@@ -83,7 +80,7 @@ class HostEngine:
                 self.check(self.box.shape)
                 return
 
-    def memory(self) -> Any:
+    def memory(self) -> dict[str, object]:
         return self.box.memory()
 
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
@@ -99,10 +96,10 @@ class HostEngine:
     def plan(self, length: int, seconds: float) -> int:
         return 1
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         assert count == 1
         number = np.int32(first)
-        asked: list[Any] = [batch.carry for batch in batches]
+        asked = [batch.carry for batch in batches if batch.carry is not None]
         raw_values, self._waiting = self._waiting, []
         if not raw_values:
             asked = [self.clock.call(Search.ask, (), batch.search, batch.carry, number) for batch in batches]
@@ -143,7 +140,9 @@ class HostEngine:
         yield
         clock.program(searching.finish, (batch.n_cells,), (search, asked, batch.cell_ids))
 
-    def _repair(self, batches: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
+    def _repair(
+        self, batches: list[Slice], asked: list[Carry], number: Array | np.int32
+    ) -> tuple[list[Carry], list[Array]]:
         """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
         many of the points tried for it failed, (S, n).
         """
@@ -176,7 +175,7 @@ class HostEngine:
         return out, failed_probes
 
     def _measure(
-        self, batches: list[Slice], asked: list[Carry], number: Any, lost: list[Any]
+        self, batches: list[Slice], asked: list[Carry], number: Array | np.int32, lost: list[Array]
     ) -> list[dict[str, np.ndarray]]:
         """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted and
         for candidates that are not to be evaluated, which cost no calls. Where fresh points took the place of failed
@@ -248,7 +247,7 @@ class HostEngine:
         judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
         return chosen & np.asarray(judged.failed).reshape(chosen.shape)
 
-    def _rows_to_evaluate(self, batch: Slice, asked: Carry, number: Any) -> np.ndarray:
+    def _rows_to_evaluate(self, batch: Slice, asked: Carry, number: Array | np.int32) -> np.ndarray:
         """Which candidates are to be evaluated, (S, n)."""
         runs, n = asked.state.candidates.shape[:2]
         rows = np.zeros((runs, n), bool)
@@ -266,14 +265,14 @@ def _running_rows(batch: Slice, asked: Carry) -> np.ndarray:
     return batch.active_rows[running[batch.active_rows]]
 
 
-def _evaluation(eq_tolerance: EqTolerance, raw: Any) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance, raw: Mapping[str, Array]) -> Evaluation:
     evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
     again, lost = raw.get("again"), raw.get("lost")
     failed = [each for each in (again, lost) if each is not None]  # whatever was tried again had failed
-    return evaluation._replace(again=again, lost=sum(failed) if failed else None)
+    return evaluation._replace(again=again, lost=sum(failed) if failed else None)  # type: ignore[arg-type]
 
 
-def _with_candidates(asked: Carry, candidates: Any) -> Carry:
+def _with_candidates(asked: Carry, candidates: Array | np.ndarray) -> Carry:
     return asked._replace(state=asked.state._replace(candidates=candidates))
 
 
@@ -289,12 +288,12 @@ def _count_failed_probes(count: int, search: Search, number: Array, failed: Arra
     return count_failed_probes(search, count, number, failed)
 
 
-def _start(eq_tolerance: EqTolerance, search: Search, asked: Carry, raw: Any) -> Carry:
+def _start(eq_tolerance: EqTolerance, search: Search, asked: Carry, raw: Mapping[str, Array]) -> Carry:
     return search.start(asked, _evaluation(eq_tolerance, raw))
 
 
 def _tell(
-    eq_tolerance: EqTolerance, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
+    eq_tolerance: EqTolerance, search: Search, keys: Array, asked: Carry, number: Array, raw: Mapping[str, Array]
 ) -> tuple[Carry, Array, Array]:
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, generation_keys, number, _evaluation(eq_tolerance, raw))
@@ -306,7 +305,7 @@ class AsyncHostEngine(HostEngine):
 
     points: np.ndarray | None = None  # (n, d) candidates as they are or will be sent; changed in place
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         if self._waiting:
             return super().advance(batches, first, count)
         (batch,) = batches
@@ -377,7 +376,7 @@ def _tell_arrived(
     asked: Carry,
     number: Array,
     n_evaluated: Array,
-    raw: Any,
+    raw: Mapping[str, Array],
     arrived: Array,
     in_flight: Array,
 ) -> tuple[Carry, Array]:

@@ -15,14 +15,16 @@ from galapax.algorithms.de import DE
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
+from galapax.core.direction import check_direction_count, count_directions, objective_signs
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Columns, Shape
 from galapax.core.options import Options, threads_from_environment
 from galapax.core.problem import (
+    Columns,
     EqTolerance,
     MinMaxProblem,
     Problem,
     ProblemDescription,
+    Shape,
     check_tolerance,
     derive_eq_tolerance,
 )
@@ -46,14 +48,15 @@ from galapax.execution.memory import check_memory, check_population
 from galapax.execution.search import Search, TracedObjective
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
-from galapax.objective.compatibility import check_compatibility, count_objectives
-from galapax.objective.failures import RESAMPLES
-from galapax.objective.probe import probe, sample_equalities
-from galapax.objective.traced import Traced, trace
+from galapax.objective.evaluation_log import RESAMPLES
+from galapax.objective.function_identity import check_compatibility, count_objectives, has_key_parameter
+from galapax.objective.hoist_constants import Constants
+from galapax.objective.traced import Traced, probe, sample_equalities, trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
 MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these
 MIN_DEFAULT_GENERATIONS = 1000
+NOISY_SEARCH_SHARE = 0.5  # of the evaluations of a random objective, for the search; the others estimate its answer
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Task:
     declared: ProblemDescription  # as the user wrote it: what a Result shows
     options: Options  # with defaults resolved
     objective: TracedObjective | None  # None for a black box
-    consts: Any  # the arrays of the objective
+    consts: Constants | None  # the arrays of the objective
     steps: int  # see `Formulas.steps`
     shape: Shape  # of a black box a guess, until it was called
     solvers: tuple[Algorithm, ...]  # as the user wrote them, alike in all that shapes the program
@@ -111,9 +114,14 @@ class Task:
         return self.runs * len(self.solvers)
 
     @property
+    def signs(self) -> np.ndarray:
+        """The factors from minimised values to the user's, see `objective_signs`."""
+        return objective_signs(self.options.maximize)
+
+    @property
     def sign(self) -> float:
-        """The factor from minimised values to the user's: -1 where they are maximised."""
-        return -1.0 if self.options.maximize else 1.0
+        """The factor of the first objective, often the only one."""
+        return float(self.signs[0])
 
     @property
     def columns(self) -> Columns:
@@ -142,7 +150,7 @@ class Task:
         """Build the Search of all runs; a hyper-parameter that differs between solvers has one value for each run."""
         dtype, options = np.dtype(self.dtype), self.options
 
-        def stack(*values: Any) -> Any:
+        def stack(*values: object) -> np.ndarray | Shared:
             if isinstance(values[0], Shared):
                 return values[0]
             column = np.array(values, dtype)
@@ -163,6 +171,7 @@ class Task:
             resamples=RESAMPLES if options.on_failure == "resample" else 0,
             all_discrete=self.problem.space is not None and bool(self.problem.space.discrete.all()),
             n_devices=self.n_devices if self.n_devices > 1 else 0,
+            noisy=bool(options.noisy),
             splits_last=self.rules.evaluations is not None and _may_split(options),
         )
 
@@ -174,7 +183,7 @@ def _may_split(options: Options) -> bool:
 
 def problem_of(
     fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: EqTolerance | None = None
-) -> tuple[Problem, Any]:
+) -> tuple[Problem, str | Algorithm | None]:
     """Return problem and algorithm from the first arguments of `minimize` and its like."""
     fun = problems.as_problem(fun)
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
@@ -200,11 +209,15 @@ def resolve_options(problem: Problem, options: Options) -> Options:
     if blackbox and workers.memoize is None:
         is_small = problem.space is not None and problem.space.combinations <= MAX_MEMOIZED_POINTS
         workers = replace(workers, memoize=is_small and not workers.asynchronous)
+    noisy = has_key_parameter(problem.fun) if options.noisy is None else options.noisy
+    if not noisy and has_key_parameter(problem.fun) and not blackbox:
+        raise InputError("fun takes a JAX key, so it is random: leave noisy out, or give a function of x alone.")
     if options.compute.threads is not None and blackbox:
         raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
     return replace(
         options,
         seed=random.resolve_seed(options.seed),
+        noisy=noisy,
         blackbox=blackbox,
         vectorized=options.vectorized or problem.vectorized,
         workers=workers,
@@ -217,7 +230,7 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     or two where an archive is asked for, unless they are named. options: resolved. objectives: if that is known.
     """
     if objectives is None:
-        objectives = 1 + (options.keep.archive is not None) if problem.objectives is None else len(problem.objectives)
+        objectives = count_named_objectives(problem, options) or 1 + (options.keep.archive is not None)
     if options.blackbox:
         if objectives == 1 and _has_few_evaluations(problem, options):
             workers = count_workers(options.workers.pool)
@@ -225,12 +238,18 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
         objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
-        is_named = problem.objectives is not None or problem.reference_point is not None
+        is_named = count_named_objectives(problem, options) is not None or problem.reference_point is not None
         if not is_named and not options.vectorized:
             warn_vector_objective(problem, objectives)
     return algorithms.resolve_algorithm(
         None, problem.constrained, objectives, discrete_dim(problem), options.population
     )
+
+
+def count_named_objectives(problem: Problem, options: Options) -> int | None:
+    """Return the number of objectives, if they are named or have a direction each."""
+    n_directions = count_directions(options.maximize)
+    return n_directions if problem.objectives is None else len(problem.objectives)
 
 
 def _has_few_evaluations(problem: Problem, options: Options) -> bool:
@@ -242,7 +261,7 @@ def _has_few_evaluations(problem: Problem, options: Options) -> bool:
         and is_left_open
         and np.ndim(options.x0) <= 1
         and options.restarts == "auto"
-        and not (options.vectorized or options.workers.asynchronous or discrete_dim(problem))
+        and not (options.noisy or options.vectorized or options.workers.asynchronous or discrete_dim(problem))
         and options.compute.dtype == "float64"  # differences need it
     )
 
@@ -298,6 +317,8 @@ def prepare_task(
     What cannot be done is refused here, before anything is compiled. options: resolved. The others: see `build_task`.
     """
     check_not_tracing()
+    if options.noisy:
+        _check_noisy(solvers, options, restarts)
     solvers = tuple(with_python_integers(solver) for solver in solvers)
     for solver in solvers:
         solver.validate()
@@ -307,7 +328,10 @@ def prepare_task(
     if solvers[0].traits.multi_objective:
         tolerance = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
     rules = Rules(UNLIMITED, *parse_goals(problem, options), tolerance=tolerance)
-    shape = Shape(len(problem.objectives or "1"), int(problem.ineq is not None), int(problem.eq is not None))
+    n_objectives = count_named_objectives(problem, options)
+    if n_objectives is not None:
+        check_direction_count(options.maximize, n_objectives, problem.name)
+    shape = Shape(n_objectives or 1, int(problem.ineq is not None), int(problem.eq is not None))
     task = build_task(
         problem,
         solvers,
@@ -363,7 +387,12 @@ def build_task(
                 "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
                 "or make a single run."
             )
+    elif options.noisy and is_unlimited and budget_evaluations is None:
+        limit, budget_evaluations = UNLIMITED, default_evaluations(problem.dim)
+        evaluation_limit = budget_evaluations
     budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
+    if options.noisy and budget_evaluations is not None:  # the rest is for the estimate
+        budget_evaluations = max(1, int(NOISY_SEARCH_SHARE * budget_evaluations))
     for solver in solvers:
         check_population(solver.population, problem.dim)
     if not population_given:
@@ -392,7 +421,7 @@ def build_task(
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
         check_integer(budget_evaluations, "max_evaluations", evaluations, least)
         reserve = 0
-        if not blackbox and options.polish is not False:
+        if not blackbox and not options.noisy and options.polish is not False:
             reserve = reserve_for_polish(budget_evaluations, problem, solvers[0], dtype)
         n_evaluations = max(evaluations, budget_evaluations - reserve)
         limit = min(limit, n_evaluations // evaluations)
@@ -441,7 +470,13 @@ def trace_task(task: Task) -> Task:
     assert isinstance(task.problem, Problem)
     with jax.enable_x64(task.dtype == "float64"):
         n_vectorized = task.population if task.options.vectorized else 0
-        traced = trace(task.problem, task.dtype, maximize=task.options.maximize, vectorized=n_vectorized)
+        traced = trace(
+            task.problem,
+            task.dtype,
+            maximize=task.options.maximize,
+            vectorized=n_vectorized,
+            is_random=bool(task.options.noisy),
+        )
         if task.problem.eq is not None:
             task, traced = _settle_eq_tolerance(task, traced)
         bound = tuple(solver.bind(task.problem.dim, traced.formulas.shape, task.budget) for solver in task.solvers)
@@ -496,6 +531,26 @@ def check_not_tracing() -> None:
         )
 
 
+def _check_noisy(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:
+    """Refuse what cannot work on values that are random."""
+    if solvers[0].traits.multi_objective:
+        raise InputError(
+            f"noise is averaged for one objective, and {algorithms.algorithm_name(solvers[0])} is for several: return "
+            "the means of the objectives over a fixed set of random draws."
+        )
+    refused = {
+        "restarts": (restarts is not None, "searches are compared by their best values, which are lucky draws"),
+        "islands": (options.islands is not None, "they exchange individuals by their values, which are lucky draws"),
+        "polish": (options.polish is True, "the gradient of a random draw is not that of the mean"),
+        "vectorized": (options.vectorized and not options.blackbox, "each solution has a key of its own"),
+        "memoize": (bool(options.workers.memoize), "each call of a random objective gives another value"),
+        "asynchronous": (options.workers.asynchronous, "it compares single values"),
+    }
+    for name, (is_given, why) in refused.items():
+        if is_given:
+            raise InputError(f"{name} does not go with a random objective, since {why}: remove {name}.")
+
+
 def _check_asynchronous(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:
     """Refuse what cannot go on while some candidates are still being evaluated."""
     if len(solvers) > 1 or not isinstance(solvers[0], DE) or restarts is not None:
@@ -523,6 +578,7 @@ def check_shape(task: Task, shape: Shape) -> None:
     assert isinstance(task.problem, Problem)
     if shape.objectives == 1 and isinstance(task.solvers[0], Archived):
         raise InputError(_one_objective_message(task.problem))
+    check_direction_count(task.options.maximize, shape.objectives, task.problem.name)
     check_compatibility(task.solvers[0], task.problem, shape)
     if shape.objectives > 1 and task.restarts is not None:
         raise InputError(f"restarts apply to one objective, and {task.problem.name!r} has {shape.objectives}.")

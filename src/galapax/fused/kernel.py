@@ -15,9 +15,9 @@ from jax import Array
 from galapax.core.algorithm import is_shared
 from galapax.core.stop import RUNNING
 from galapax.execution.search import REASON, Carry, Search, StopState
-from galapax.fused.graph import NotFusible
+from galapax.fused.array_ir import NotFusible
 from galapax.fused.kernel_source import KernelSource, LaunchShape, lower_generation
-from galapax.numerics import devices, disk_cache, program_files, random
+from galapax.numerics import compile_cache, devices, disk_cache, random
 from galapax.objective.traced import Formulas
 
 
@@ -48,7 +48,7 @@ def generate_source(search: Search, runs: int, shape: LaunchShape = LaunchShape(
     """
     leaves, tree = jax.tree.flatten(search)
     structure = jax.tree.unflatten(tree, [0] * len(leaves))
-    name = program_files.program_name(_trace_and_lower, shape, structure, _leaf_types(search, leaves))
+    name = compile_cache.program_name(_trace_and_lower, shape, structure, _leaf_types(search, leaves))
     text = None if name is None else disk_cache.load_value(name, "kernel")
     if not isinstance(text, KernelSource | str):
         try:
@@ -106,7 +106,8 @@ def find_layout(search: Search, carry: Carry) -> Layout:
 
 
 def _per_run_settings(search: Search) -> list[bool]:
-    if np.ndim(search.rules.evaluations) == 0 and not any(map(np.ndim, jax.tree.leaves(search.algorithm))):
+    limits = search.rules.evaluations
+    if (limits is None or np.ndim(limits) == 0) and not any(map(np.ndim, jax.tree.leaves(search.algorithm))):
         return [False] * len(jax.tree.leaves(search))  # the common case, quickly: many calls take a few milliseconds
 
     def is_per_run(leaf: Any) -> Any:

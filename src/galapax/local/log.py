@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-SCALE_SAMPLE = 64  # first points from which the scale of a constraint is taken
 ORDINARY_EXPONENT = 160  # of two; values that begin beyond it, or below its reciprocal, are divided by their size
 MAX_VALUE = 1e120  # of what is remembered then, so that squares of differences do not overflow
 CONVEXITY_TOLERANCE = 1e-6  # errors of slopes by differences, as a share of the range of the values
@@ -61,10 +60,11 @@ class SampleLog:
         return self.n_ineq + self.n_eq > 0
 
     def constraint_scale(self) -> np.ndarray:
-        """A typical size of each constraint (p + q,), from the first points that have values."""
-        sample = np.abs(self.values[:SCALE_SAMPLE, 1:])
-        sample = sample[np.isfinite(sample).all(axis=1)]
-        scale = np.median(sample, axis=0) if len(sample) else np.ones(self.n_ineq + self.n_eq)
+        """A typical size of each constraint (p + q,), from the first points that have values: later ones are near 0."""
+        sample = self.values[np.flatnonzero(np.isfinite(self.values[:, 0]))[: self.dim + 1], 1:]
+        if not len(sample):
+            return np.ones(self.n_ineq + self.n_eq)
+        scale = np.maximum(np.median(np.abs(sample), axis=0), np.ptp(sample, axis=0))
         return np.where(scale > 0, scale, 1.0)
 
     def violation(self, values: np.ndarray | None = None) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from galapax.local.log import SampleLog
-from galapax.local.quadratic import Quadratic, minimize_in_box, minimize_with_constraints
+from galapax.local.trust_region import Quadratic, minimize_in_box, minimize_with_constraints
 
 SUFFICIENT_MERIT_DECREASE = 1e-4
 MAX_BACKTRACKS = 8
@@ -49,7 +49,10 @@ class SQPByDifferences:
             start = self.merit(values)
             accepted = False
             if length > 1e-11 and slope < 0:
-                accepted = yield from self.search_line(x, step, start, slope)
+                accepted = yield from self.search_line(x, step, start, slope, slopes)
+            if length <= 1e-11 and slopes[0].any():  # no direction promises anything
+                self.converged = True
+                return
             if not accepted:
                 if not self.lengthen_differences():
                     self.converged = self.hessian is not None
@@ -73,16 +76,28 @@ class SQPByDifferences:
         return np.eye(self.log.dim) * max(SOFTNESS * size / self.radius, 1e-300)
 
     def search_line(
-        self, x: np.ndarray, step: np.ndarray, start: float, slope: float
+        self, x: np.ndarray, step: np.ndarray, start: float, slope: float, slopes: np.ndarray
     ) -> Generator[np.ndarray, np.ndarray, bool]:
-        """Go along a step from x until the merit decreases enough; False where it does not."""
+        """Go along a step from x until the merit decreases enough; False where it does not.
+
+        Where the whole step breaks a constraint, it is corrected once by what the constraints are at its end.
+        """
         share = 1.0
-        for _ in range(MAX_BACKTRACKS):
+        for trial in range(MAX_BACKTRACKS):
             rows = yield np.clip(x + share * step, 0.0, 1.0)[None]
-            now = self.merit(self.log.values[rows[0]])
+            values = self.log.values[rows[0]]
+            now = self.merit(values)
             if now <= start + SUFFICIENT_MERIT_DECREASE * share * slope:
                 self.row = int(rows[0])
                 return True
+            excess = self.penalty * float(self.log.violation(values[None])[0])
+            if trial == 0 and now - excess <= start + SUFFICIENT_MERIT_DECREASE * slope:
+                curved = np.r_[self.log.values[self.row][0], (values - slopes @ step)[1:]]
+                corrected = self.solve_model(curved, slopes, x)
+                rows = yield np.clip(x + corrected, 0.0, 1.0)[None]
+                if self.merit(self.log.values[rows[0]]) <= start + SUFFICIENT_MERIT_DECREASE * slope:
+                    self.row = int(rows[0])
+                    return True
             minimum = -0.5 * slope * share**2 / (now - start - share * slope)  # of a parabola; 0 after a failure
             share = float(np.clip(minimum, 0.1 * share, 0.5 * share))
         return False
@@ -116,17 +131,21 @@ class SQPByDifferences:
 
     def solve(self, values: np.ndarray, slopes: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The step, and multipliers of the constraints (p + q,)."""
+        step = self.solve_model(values, slopes, x)
+        return step, self.multipliers(values, slopes, step, x) if self.log.is_constrained else np.zeros(0)
+
+    def solve_model(self, values: np.ndarray, slopes: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """The step (d,) that minimises a quadratic within linear constraints."""
         log, H = self.log, self.curvature(slopes)
         lower, upper = -x, 1.0 - x
         if not log.is_constrained:
-            return minimize_in_box(slopes[0], H, self.radius, lower, upper), np.zeros(0)
+            return minimize_in_box(slopes[0], H, self.radius, lower, upper)
         curvature = np.zeros((len(slopes), log.dim, log.dim))
         curvature[0] = H
         lower, upper = np.maximum(lower, -self.radius), np.minimum(upper, self.radius)
-        step = minimize_with_constraints(
+        return minimize_with_constraints(
             Quadratic(values, slopes, curvature), log.n_ineq, lower, upper, log.constraint_scale()
         )
-        return step, self.multipliers(values, slopes, step, x)
 
     def multipliers(self, values: np.ndarray, slopes: np.ndarray, step: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Least-squares multipliers of the constraints that the step makes active."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.errors import InputError
-from galapax.core.evaluation import MAX_EXACT_HYPERVOLUME_OBJECTIVES
+from galapax.core.problem import MAX_EXACT_HYPERVOLUME_OBJECTIVES
 from galapax.numerics import devices, random
 
 ESTIMATE_DIRECTIONS = 2048  # along which an estimate measures a front

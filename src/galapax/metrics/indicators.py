@@ -194,7 +194,7 @@ def by_generation(result: Any, reference: Any = None, true_front: Any = None) ->
         raise InputError("by_generation measures fronts of several objectives; this result has one objective.")
     if not result.get("snapshots"):
         raise InputError("no population was kept by generation: run it again with keep=gx.Keep(snapshots=[...]).")
-    problem, sign = result.problem, -1.0 if result.settings["maximize"] else 1.0
+    problem, signs = result.problem, result.signs
     reference = problem.reference_point if reference is None else reference
     if true_front is None and problem.front is not None:
         true_front = problem.front(TRUE_POINTS)
@@ -205,15 +205,15 @@ def by_generation(result: Any, reference: Any = None, true_front: Any = None) ->
         )
     measures: dict[str, Any] = {}
     if reference is not None:
-        corner = sign * _corner(reference, result.F)
+        corner = signs * _corner(reference, result.F)
         measures["hypervolume"] = lambda points: volume(points, corner)
     if true_front is not None:
-        _, true = _two(np.zeros((1, result.F.shape[1])), sign * _front(true_front, "true_front"))
+        _, true = _two(np.zeros((1, result.F.shape[1])), signs * _front(true_front, "true_front"))
         measures["igd"] = lambda points: igd(points, true) if len(points) else np.nan
         measures["igd_plus"] = lambda points: igd_plus(points, true) if len(points) else np.nan
     out: dict[str, list[list[float]]] = {name: [] for name in measures}
     for front in result.snapshots.values():
-        objectives = sign * np.asarray(front.objectives, np.float64)
+        objectives = signs * np.asarray(front.objectives, np.float64)
         sound: Any = np.isfinite(objectives).all(axis=-1)
         if front.violation is not None:
             sound &= np.asarray(front.violation) <= 0

@@ -8,15 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from galapax.core.direction import Maximize, orient
 from galapax.core.errors import EvaluationError, InputError
-from galapax.core.evaluation import OUTPUT_NAMES, Shape, returned_by_fun
 from galapax.core.options import Workers
-from galapax.core.problem import BLACK_BOX_EQ_TOLERANCE, Problem, derive_eq_tolerance
+from galapax.core.problem import (
+    BLACK_BOX_EQ_TOLERANCE,
+    OUTPUT_NAMES,
+    Problem,
+    Shape,
+    derive_eq_tolerance,
+    returned_by_fun,
+)
 from galapax.core.user_code import as_user_error
 from galapax.objective import worker
-from galapax.objective.compatibility import check_arity, check_names
-from galapax.objective.evaluation_log import EvaluationLog
-from galapax.objective.failures import Failed, WorkerTraceback
+from galapax.objective.evaluation_log import EvaluationLog, Failed, WorkerTraceback
+from galapax.objective.function_identity import check_arity, check_names
 from galapax.objective.remote import RemoteEvaluator
 from galapax.objective.worker import Answer, Call, Failure, Functions
 
@@ -59,7 +65,7 @@ class BlackBox:
         problem: Problem,
         *,
         dtype: str,
-        maximize: bool,
+        maximize: Maximize,
         vectorized: bool,
         on_failure: str | None = None,
         workers: Workers = Workers(),
@@ -196,8 +202,8 @@ class BlackBox:
                 if isinstance(answer, Failure):
                     raise self._evaluation_error(x, answer)
         raw = {name: self._stack_values(name, answers) for name in self.widths}
-        if self.maximize:
-            raw["fun"] = -raw["fun"]
+        if "fun" in raw:
+            raw["fun"] = orient(raw["fun"], self.maximize)
         return raw
 
     def start_stream(self, points: np.ndarray) -> None:
@@ -380,7 +386,7 @@ class BlackBox:
             sizes = Counter(tuple((name, values.size) for name, values in answer.items()) for answer in good)
             names |= dict(sizes.most_common(1)[0][0])
         self.widths = {name: names[name] for name in OUTPUT_NAMES if name in names}
-        check_names(self.problem, self.shape)
+        check_names(self.problem, self.shape, self.maximize)
 
     def _check_sizes(self, rows: list[int]) -> None:
         """Mark open calls that returned more or fewer numbers than the others as failed."""

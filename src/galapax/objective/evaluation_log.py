@@ -1,9 +1,10 @@
-"""The log of a black box: every call that was made, once, in the order of its generation.
+"""The log of a black box: every call that was made, once, in the order of its generation; and what a failure means.
 
 All that a run remembers of its calls is looked up here. A call belongs to the generation that asked for it, and is open
 until that generation is complete. A generation that begins again, after a crash or because the first calls showed that
 the problem needs another algorithm, takes its open calls from the log and makes the others. With `memoize` any call of
 the same point will do. The constraints of the answer, the failures and `result.evaluations` are read from here too.
+A failed evaluation becomes +inf in one place, by the policy that the user chose.
 """
 
 from __future__ import annotations
@@ -11,10 +12,56 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.evaluation import OUTPUT_NAMES
+from galapax.core.errors import InputError
+from galapax.core.problem import OUTPUT_NAMES, EqTolerance, Evaluation
 from galapax.objective.worker import Answer, Call, Failure
+
+POLICIES = ("worst", "raise", "resample")
+RESAMPLES = 3  # fresh points that may take the place of one that failed
+
+
+class Failed(NamedTuple):
+    """A point that could not be evaluated, and why. traceback: the user's lines, where a function raised."""
+
+    x: np.ndarray  # (d,)
+    error: str
+    traceback: str = ""
+
+
+class WorkerTraceback(Exception):
+    """The traceback of an exception in a worker process, as text: the cause of an EvaluationError."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def check_policy(on_failure: Any) -> None:
+    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in POLICIES)):
+        raise InputError(f'on_failure must be "worst", "raise" or "resample", got {on_failure!r}.')
+
+
+def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: EqTolerance | None, xp: Any = jnp) -> Evaluation:
+    """Return the Evaluation of raw values (n, m), (n, p), (n, q): violations added up, failures marked and made worst.
+
+    eq_tolerance: None where it is not known yet, which counts as 0. xp: the array library, jax.numpy or numpy.
+    """
+    failed = ~xp.all(xp.isfinite(objectives), axis=1)
+    violation = None
+    if ineq is not None or eq is not None:
+        violation = xp.zeros(objectives.shape[0], objectives.dtype)
+        if ineq is not None:
+            violation = violation + xp.sum(xp.maximum(ineq, 0), axis=1)
+        if eq is not None:
+            violation = violation + xp.sum(
+                xp.maximum(xp.abs(eq) - xp.asarray(eq_tolerance or 0.0, eq.dtype), 0), axis=1
+            )
+        failed = failed | ~xp.isfinite(violation)
+        violation = xp.where(failed, xp.inf, violation)
+    return Evaluation(xp.where(failed[:, None], xp.inf, objectives), violation, failed, ineq, eq)
+
 
 MAX_LOG_BYTES = 2**30  # of completed generations; the oldest calls are dropped beyond
 MAX_LOOSE_CALLS = 8192  # completed calls that are not packed into arrays yet

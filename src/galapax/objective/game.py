@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,7 @@ from jax import Array
 
 from galapax.algorithms.minmax_cde import judge
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation
-from galapax.core.problem import Bounds, Function
+from galapax.core.problem import Bounds, Evaluation, Function
 from galapax.numerics.jaxpr import Jaxpr
 from galapax.objective.hoist_constants import Constants, HoistedPrograms, call
 from galapax.objective.traced import text_of, trace_one
@@ -28,6 +27,7 @@ class Game:
 
     program: Jaxpr
     text: str
+    is_random: ClassVar[bool] = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Game) and self.text == other.text

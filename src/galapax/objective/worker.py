@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from galapax.core.checks import abbreviate, as_float_array
-from galapax.core.evaluation import OUTPUT_NAMES, Values
+from galapax.core.problem import OUTPUT_NAMES, Values
 from galapax.core.user_code import describe_traceback
 
 MAX_FUNCTIONS_IN_WORKER = 8  # each entry holds the functions of one run

@@ -11,7 +11,7 @@ from jax import Array
 from galapax.core.algorithm import Budget
 from galapax.core.checks import check_integer, check_size
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
+from galapax.core.problem import Population
 from galapax.numerics import random
 from galapax.operators.constraint_handling import INITIAL_PASSING_SHARE, epsilon_level, initial_level, relax_violation
 from galapax.operators.pairwise import argsort_rows

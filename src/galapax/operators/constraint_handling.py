@@ -7,8 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.core.evaluation import Population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Population
 
 INITIAL_PASSING_SHARE = 0.2  # share of the first population within the first level, theta of Takahama & Sakai
 DIFFERENCE_STEP = 1e-6  # share of the box between points whose values give a derivative; simulators round their results

@@ -12,8 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.core.evaluation import Population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Population
 from galapax.numerics import random
 from galapax.operators.sampling import bounce_back
 from galapax.operators.selection import best_index

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.core.evaluation import Population
+from galapax.core.problem import Population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.pairwise import argsort_rows

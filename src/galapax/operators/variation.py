@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.checks import check_range
-from galapax.core.evaluation import Population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import apply_flattened, materialise
 from galapax.operators.differential import add_difference, draw_partners

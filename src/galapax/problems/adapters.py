@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from galapax.core.box import Bounds
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Values, returned_by_fun
-from galapax.core.problem import Problem
+from galapax.core.problem import Problem, Values, returned_by_fun
+from galapax.core.space import Bounds
 from galapax.core.variables import Variable, boolean, choice, integer, real
 
 if TYPE_CHECKING:

@@ -130,7 +130,9 @@ CF4 = Composition(
 )
 
 
-def compose(composition: Composition, optima: np.ndarray, rotations: np.ndarray, heights: np.ndarray, x: Array) -> Array:
+def compose(
+    composition: Composition, optima: np.ndarray, rotations: np.ndarray, heights: np.ndarray, x: Array
+) -> Array:
     """The weighted sum of the parts at x; each has its optimum (n, d), rotation (n, d, d) and normalising height."""
     like = partial(jnp.asarray, dtype=x.dtype)
     moves = x - like(optima)
@@ -162,7 +164,7 @@ def build_composition(number: int, composition: Composition, dim: int) -> tuple[
     return partial(compose, composition, optima, rotations, heights), optima
 
 
-# --- the optima of the functions with a formula ------------------------------------------------------------------------
+# --- the optima of the functions with a formula -----------------------------------------------------------------------
 
 
 def shubert_optima(dim: int) -> np.ndarray:

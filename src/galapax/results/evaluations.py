@@ -9,8 +9,7 @@ import numpy as np
 
 from galapax.core.problem import ProblemDescription
 from galapax.core.space import Space
-from galapax.objective.evaluation_log import CallTable
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import CallTable, summarise
 from galapax.objective.worker import Failure
 
 if TYPE_CHECKING:

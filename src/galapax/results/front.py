@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population
+from galapax.core.problem import Evaluation, Population
 from galapax.metrics import indicators
 
 
@@ -33,11 +33,11 @@ class Front:
 
 
 def build_front(
-    individuals: Population, sign: float, evaluate_constraints: Callable[[np.ndarray], Evaluation | None] | None
+    individuals: Population, signs: np.ndarray, evaluate_constraints: Callable[[np.ndarray], Evaluation | None] | None
 ) -> Front:
     """Make a Front of individuals none of which is dominated; of equal solutions one is kept.
 
-    sign: -1 for maximised objectives. evaluate_constraints: returns the constraints at points, if wanted.
+    signs: see `objective_signs`. evaluate_constraints: returns the constraints at points, if wanted.
     """
     x, objectives = np.asarray(individuals.x, np.float64), np.asarray(individuals.objectives, np.float64)
     _, first_rows = np.unique(x, axis=0, return_index=True)
@@ -45,11 +45,11 @@ def build_front(
     x, objectives = x[rows], objectives[rows]
     evaluation = evaluate_constraints(x) if evaluate_constraints is not None else None
     if evaluation is None or evaluation.violation is None:
-        return Front(x, sign * objectives, None, None, np.zeros(len(x)))
+        return Front(x, signs * objectives, None, None, np.zeros(len(x)))
     ineq, eq = (
         None if values is None else np.asarray(values, np.float64) for values in (evaluation.ineq, evaluation.eq)
     )
-    return Front(x, sign * objectives, ineq, eq, np.asarray(evaluation.violation, np.float64))
+    return Front(x, signs * objectives, ineq, eq, np.asarray(evaluation.violation, np.float64))
 
 
 def merge_fronts(fronts: Sequence[Population]) -> Population:
@@ -64,14 +64,14 @@ CHOICE_RULES = ("knee", "ideal")
 ASK_USER = "ask"
 
 
-def knee(values: np.ndarray, sign: float) -> int:
+def knee(values: np.ndarray, signs: np.ndarray) -> int:
     """The row of the front's knee, the point that represents a front wherever one is needed."""
-    return choose(values, sign, "knee")
+    return choose(values, signs, "knee")
 
 
 def choose(
     values: np.ndarray,
-    sign: float,
+    signs: np.ndarray,
     how: str | ArrayLike = "knee",
     *,
     reference: ArrayLike | None = None,
@@ -81,23 +81,23 @@ def choose(
 
     how: "knee", "ideal" (closest to it), or weights of the objectives (m,). reference: a point (m,) to be close to.
     aspiration: levels (m,) to be reached, by the achievement function, with `how` as its weights if given.
-    sign: -1 for objectives that are maximised.
+    signs: of the objectives, see `objective_signs`.
     """
     if not len(values):
         raise InputError("the front is empty, so there is no point to choose; the message says what was found.")
     if reference is not None and aspiration is not None:
         raise InputError("choose takes a reference or an aspiration, not both: the first is to be near, the other to "
                          "be reached.")  # fmt: skip
-    points, rules = sign * values, " or ".join(map(repr, CHOICE_RULES))
+    points, rules = signs * values, " or ".join(map(repr, CHOICE_RULES))
     if reference is not None:
         if not _is_word(how, "knee"):  # the default
             raise InputError("choose takes a reference alone, without weights or a word.")
-        return indicators.closest_to(points, sign * _levels(reference, "reference", values.shape[1]))
+        return indicators.closest_to(points, signs * _levels(reference, "reference", values.shape[1]))
     if aspiration is not None:
         weights = None if _is_word(how, "knee") else how
         if isinstance(weights, str):
             raise InputError(f"choose takes an aspiration with weights or alone, and not with {how!r}.")
-        return indicators.achieving(points, sign * _levels(aspiration, "aspiration", values.shape[1]), weights)
+        return indicators.achieving(points, signs * _levels(aspiration, "aspiration", values.shape[1]), weights)
     if isinstance(how, str):
         if how not in CHOICE_RULES:
             raise InputError(f"choose takes {rules}, {ASK_USER!r} or one weight per objective; got {how!r}.")
@@ -127,14 +127,14 @@ def _levels(values: ArrayLike, name: str, m: int) -> np.ndarray:
     return levels
 
 
-def trade_offs(values: np.ndarray, sign: float, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def trade_offs(values: np.ndarray, signs: np.ndarray, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Gains and costs of a step from rows of a front (k, m) to a neighbour: (r, m) rows, and (r, m, m) changes.
 
     The neighbour j of a row is the nearest point that is better in objective j, distances in units of the front's
     range; -1 where there is none. changes[i, j] are its values less those of the row, as the user means them; NaN
     where there is none.
     """
-    points, span = sign * values, np.ptp(values, axis=0)
+    points, span = signs * values, np.ptp(values, axis=0)
     unit, m = points / np.where(span > 0, span, 1), values.shape[1]
     neighbours, changes = np.full((len(rows), m), -1), np.full((len(rows), m, m), np.nan)
     for i, row in enumerate(rows):

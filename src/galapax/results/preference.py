@@ -107,14 +107,14 @@ def _tchebycheff(weights: np.ndarray, unit: np.ndarray) -> np.ndarray:
     return weighted.max(axis=2) + 1e-3 * weighted.sum(axis=2)
 
 
-def choose_by_asking(values: np.ndarray, sign: float, names: Sequence[str], ask: Ask) -> int:
+def choose_by_asking(values: np.ndarray, signs: np.ndarray, names: Sequence[str], ask: Ask) -> int:
     """Return the row of a front (k, m) that the answers lead to. names: of the objectives, with units.
 
     ask: called with the text of a question; returns "a", "b", "=" for no preference, or "q" to stop.
     """
     if len(values) == 1:
         return 0
-    search, number, note = PreferenceSearch(sign * values), 1, ""
+    search, number, note = PreferenceSearch(signs * values), 1, ""
     while (rows := search.next_question()) is not None:
         answer = ask(note + format_question(values, names, rows, number)).strip().lower()
         if answer in ("q", "quit"):

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from galapax.core.checks import HTMLRepr, abbreviate
+from galapax.core.direction import objective_signs
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.problem import ProblemDescription
+from galapax.core.problem import Population, ProblemDescription
 from galapax.core.stop import Stop
 from galapax.metrics.statistics import expected_running_time, wilson_interval
 from galapax.results.preference import Ask, ask_in_terminal, choose_by_asking
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from galapax.view.accessor import Plot
 from galapax.results.front import ASK_USER, Front, choose, knee
+
+MaybeNone = Any  # None in some results only: users need not test for it where they know what they asked for
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,6 +120,7 @@ class Runs(HTMLRepr):
     history: DeferredHistory = DeferredHistory()
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
     hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
+    fun_interval: np.ndarray | None = None  # (R, 2), of a random objective
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -185,6 +188,8 @@ class Result(dict[str, Any], HTMLRepr):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value.
+    fun_interval: of a random objective, the 95 % confidence interval (2,) of its mean at x, whose estimate fun is; NaN
+        where the run was stopped before x could be evaluated again.
     feasible, violation: whether it satisfies the constraints, and its total violation.
     success: True if the answer is feasible and reached the target or, without a target, the search converged.
     stop, message: which rule ended the run, as a word and as a sentence.
@@ -220,21 +225,21 @@ class Result(dict[str, Any], HTMLRepr):
     seed: int
     feasible: bool
     violation: float
-    ineq: np.ndarray | None
-    eq: np.ndarray | None
+    ineq: np.ndarray | MaybeNone
+    eq: np.ndarray | MaybeNone
     population: np.ndarray
     population_fitness: np.ndarray
     snapshots: dict[int, Population]
-    history: History | None
-    runs: Runs | None
+    history: History | MaybeNone
+    runs: Runs | MaybeNone
     timings: dict[str, float]
     settings: dict[str, Any]
     X: np.ndarray
     F: np.ndarray
-    G: np.ndarray | None
-    H: np.ndarray | None
+    G: np.ndarray | MaybeNone
+    H: np.ndarray | MaybeNone
     CV: np.ndarray
-    derived: dict[str, float | np.ndarray]
+    derived: dict[str, Any]  # a float; of a front (k,)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -298,8 +303,8 @@ class Result(dict[str, Any], HTMLRepr):
             how = weights
         if isinstance(how, str) and how == ASK_USER and len(self.F):
             names = self.problem.objective_names(self.F.shape[1])
-            return choose_by_asking(self.F, self.sign, [self.problem.with_unit(name) for name in names], ask)
-        return choose(self.F, self.sign, how, reference=reference, aspiration=aspiration)
+            return choose_by_asking(self.F, self.signs, [self.problem.with_unit(name) for name in names], ask)
+        return choose(self.F, self.signs, how, reference=reference, aspiration=aspiration)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -309,12 +314,17 @@ class Result(dict[str, Any], HTMLRepr):
     @property
     def knee(self) -> int | None:
         """The row of the front's knee, whose solution is x; None where there is no front, or nothing on it."""
-        return knee(self.F, self.sign) if "F" in self and len(self.F) else None
+        return knee(self.F, self.signs) if "F" in self and len(self.F) else None
+
+    @property
+    def signs(self) -> np.ndarray:
+        """-1 where an objective is maximised, else 1, (m,): times these, the least values are the best."""
+        return np.broadcast_to(objective_signs(self.settings["maximize"]), np.size(self.fun))
 
     @property
     def sign(self) -> float:
-        """-1 where values are maximised, else 1: times this, the least value is the best."""
-        return objective_sign(self.settings)
+        """The sign of the first objective, often the only one."""
+        return float(self.signs[0])
 
     @property
     def plot(self) -> Plot:
@@ -344,7 +354,7 @@ class Result(dict[str, Any], HTMLRepr):
         A run or study saved there before is replaced, all at once and not before the new one is written. Files that
         galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
         """
-        from galapax.view.saving import save
+        from galapax.view.accessor import save
 
         return save(self, folder)
 
@@ -360,8 +370,10 @@ class Result(dict[str, Any], HTMLRepr):
         return ", ".join(items + [f"{n_hidden} more"] * (n_hidden > 0))
 
     def __repr__(self) -> str:
-        names = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
-        lines = [f"{name:>10}: {self._format_entry(name)}" for name in names if name in self]
+        names = ("message", "success", "fun", "fun_interval", "worst_case", "x", "y", "feasible", "nit", "nfev",
+                 "n_failed", "seed")  # fmt: skip
+        labels = {"fun_interval": "interval"}
+        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in names if name in self]
         for failed in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {failed.error}, at x = {_format_value(failed.x)}")
         if "F" in self:
@@ -374,11 +386,6 @@ class Result(dict[str, Any], HTMLRepr):
             low, median, high = runs.quantiles((0.0, 0.5, 1.0))
             lines.append(f"{'runs':>10}: {len(runs)}, fun between {low:.6g} and {high:.6g}, median {median:.6g}")
         return "\n".join(lines)
-
-
-def objective_sign(settings: dict[str, Any]) -> float:
-    """-1 if the settings of a run maximise, else 1."""
-    return -1.0 if settings["maximize"] else 1.0
 
 
 def finite_quantiles(values: np.ndarray, q: ArrayLike) -> np.ndarray:

@@ -209,7 +209,7 @@ class Study(HTMLRepr):
         A run or study saved there before is replaced, all at once and not before the new one is written. Files that
         galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
         """
-        from galapax.view.saving import save_study
+        from galapax.view.accessor import save_study
 
         return save_study(self, folder)
 
@@ -237,8 +237,8 @@ def measure_hypervolumes(result: Result) -> Result:
     runs, reference_point = all_runs(result), result.problem.reference_point
     if runs.fronts is None or reference_point is None or (runs.hypervolume is not None and len(reference_point) <= 3):
         return result
-    sign = result.sign
-    volumes = np.array([indicators.volume(sign * front.F, sign * np.asarray(reference_point)) for front in runs.fronts])
+    corner = result.signs * np.asarray(reference_point)
+    volumes = np.array([indicators.volume(result.signs * front.F, corner) for front in runs.fronts])
     result["hypervolume"] = float(volumes.max())
     result.pop("hypervolume_error", None)  # that of an estimate
     if result.runs is not None:
@@ -304,7 +304,7 @@ def best_known(result: Result) -> float | None:
     """The problem's best known value, to be minimised."""
     problem = result.problem
     optimum = problem.optimum if value_name(result) == "fun" else problem.hypervolume
-    return None if optimum is None or result.sign < 0 else comparison_sign(result) * float(optimum)
+    return None if optimum is None or (result.signs < 0).any() else comparison_sign(result) * float(optimum)
 
 
 def curve_rows(study: Study) -> list[Row]:

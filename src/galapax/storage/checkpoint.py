@@ -24,12 +24,13 @@ import numpy as np
 
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population, Shape
+from galapax.core.problem import Population, Shape
 from galapax.core.stop import Stop
 from galapax.execution.observers import Checkpoint
-from galapax.execution.state import BatchCheckpoint, Outcome, Polish, Survivors, Track
-from galapax.numerics import processes
-from galapax.objective.failures import Failed
+from galapax.execution.search import LastSamples
+from galapax.execution.state import BatchCheckpoint, Estimate, Outcome, Polish, Survivors, Track
+from galapax.numerics import devices
+from galapax.objective.evaluation_log import Failed
 from galapax.objective.worker import Failure
 from galapax.storage import atomic
 from galapax.version import __version__
@@ -40,7 +41,9 @@ REGISTERED_TYPES: dict[str, Any] = {
     c.__name__: c
     for c in (
         Failed,
+        Estimate,
         Failure,
+        LastSamples,
         Outcome,
         Polish,
         Population,
@@ -297,7 +300,7 @@ class Keeper:
         self.write_seconds = time.perf_counter() - start
 
     def _write(self, data: dict[str, Any]) -> None:
-        if processes.process_index():  # the first one writes
+        if devices.process_index():  # the first one writes
             return
         chunks = pack(data)
         previous = self.path.with_name(self.path.name + PREVIOUS_SUFFIX)
@@ -340,7 +343,7 @@ def _open_keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
     exists = path.exists() or path.with_name(path.name + PREVIOUS_SUFFIX).exists()
     if resume is True and exists:
         file = path
-    if exists and file is None and not processes.process_index():  # the first process may have written it by now
+    if exists and file is None and not devices.process_index():  # the first process may have written it by now
         raise InputError(
             f"{str(path)!r} already exists: continue from it (resume=True, --resume), or delete it to start again."
         )

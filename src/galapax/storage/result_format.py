@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from galapax.core.checks import abbreviate, as_integer_if_whole
+from galapax.core.direction import check_direction_count, check_maximize
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.problem import Bounds, MinMaxProblem, Problem, ProblemDescription, missing_function
+from galapax.core.problem import Bounds, MinMaxProblem, Population, Problem, ProblemDescription, missing_function
 from galapax.core.space import Space
 from galapax.core.stop import Stop
 from galapax.core.variables import boolean, choice, integer, real
-from galapax.objective.failures import Failed
+from galapax.objective.evaluation_log import Failed
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
 from galapax.results.result import History, Result, Runs
@@ -48,6 +48,7 @@ OPTIONAL_KEYS = (
     "refinements",
     "n_cached",
     "command",
+    "fun_interval",
 )  # of `minimax`, of several objectives, or of what was asked for
 
 BOUND_KEYS = ("lower", "upper", "y_lower", "y_upper")
@@ -58,7 +59,7 @@ PROBLEM_KEYS = {"name", "title", "source", "variables", "objectives", "constrain
 RESULT_TYPES: dict[str, Any] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
                                 "n_failed": int, "seed": int, "timings": dict, "settings": dict,
                                 "problem": dict}  # fmt: skip
-SETTINGS_TYPES: dict[str, Any] = {"maximize": bool, "blackbox": bool, "vectorized": bool, "algorithm": str,
+SETTINGS_TYPES: dict[str, Any] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
                                   "problem": str, "dtype": str, "device": str, "runs": int, "first_run": int,
                                   "hyperparameters": dict, "versions": dict}  # fmt: skip
 TIMINGS_TYPES: dict[str, Any] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
@@ -113,7 +114,7 @@ def study_from_json(data: JSON) -> Study:
 def result_to_json(result: Result) -> JSON:
     """Convert a result to JSON types: everything but the population and the history."""
     problem = result.problem
-    description = {
+    description: JSON = {
         "name": problem.name,
         "title": problem.title,
         "source": problem.source,
@@ -220,6 +221,8 @@ def result_from_json(data: JSON) -> Result:
     result["problem"] = _parse_problem(data["problem"])
     is_multi_objective = isinstance(data["fun"], list)
     result["fun"] = _parse_floats(data["fun"], "fun") if is_multi_objective else _parse_number(data["fun"], "fun")
+    n_objectives = np.size(result.fun)
+    check_direction_count(check_maximize(result.settings["maximize"]), n_objectives, result.problem.name)
     result["failures"] = _parse_failures(data.get("failures", ()))
     if "evaluation_errors" in data:
         result["evaluation_errors"] = _parse_evaluation_errors(data["evaluation_errors"])
@@ -233,6 +236,10 @@ def result_from_json(data: JSON) -> Result:
     for name in ("y", "worst_cases"):
         if name in data:
             result[name] = np.array(data[name], np.float64)
+    if "fun_interval" in data:
+        result["fun_interval"] = _parse_floats(data["fun_interval"], "fun_interval")
+        if result.fun_interval.shape != (2,):
+            raise ValueError("its fun_interval does not have two ends")
     for name in ("worst_case", "worst_case_sure"):
         if name in data:
             result[name] = _parse_number(data[name], name)
@@ -264,7 +271,8 @@ def _check_types(data: Any, types: dict[str, Any], required: bool) -> None:
         if name not in data and not required:
             continue
         value = data[name]
-        if not isinstance(value, expected_type) or (isinstance(value, bool) and expected_type is not bool):
+        is_number = isinstance(value, bool) and expected_type in (int, (int, float))
+        if not isinstance(value, expected_type) or is_number:
             raise ValueError(f"its {name} is {abbreviate(value)}")
 
 
@@ -323,6 +331,7 @@ RUNS_AXES = {
     "n_failed": "runs",
     "success": "runs",
     "hypervolume": "runs",
+    "fun_interval": "runs ends",
 }
 RUN_FRONTS_AXES = {"size": "runs", "X": "rows variables", "F": "rows objectives", "CV": "rows"}
 SNAPSHOT_AXES = {"x": "individuals variables", "objectives": "individuals values", "violation": "individuals"}
@@ -409,7 +418,7 @@ def _read_history(reader: _ArrayReader, prefix: str, ensemble: bool = False) -> 
 
 
 def _read_runs(reader: _ArrayReader, arrays: Arrays) -> Runs:
-    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume"})
+    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume", "fun_interval"})
     runs = Runs(**columns, history=None)
     if "runs.history.generation" in arrays:
         runs = replace(runs, history=_read_history(reader, "runs.history.", ensemble=True))
@@ -430,7 +439,7 @@ class _ArrayReader:
     def __init__(self, arrays: Arrays, result: Result) -> None:
         self.arrays, self.unread = arrays, set(arrays)
         self.m = len(result.fun) if np.ndim(result.fun) else None
-        self.sizes = {"variables": result.x.size, "objectives": self.m or 1, "values": self.m or 1}
+        self.sizes = {"ends": 2, "variables": result.x.size, "objectives": self.m or 1, "values": self.m or 1}
         self.sizes |= {name: 0 if result[name] is None else result[name].size for name in ("ineq", "eq")}
 
     def take(self, prefix: str, axes: Mapping[str, str], optional: set[str] = OPTIONAL_ARRAYS) -> Arrays:

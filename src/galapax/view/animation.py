@@ -18,7 +18,7 @@ from PIL import Image
 
 from galapax.core.checks import escape_mathtext
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
+from galapax.core.problem import Population
 from galapax.results.result import Result
 from galapax.storage import atomic
 from galapax.view import figure_data, maps, plots

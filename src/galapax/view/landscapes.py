@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Values
-from galapax.core.problem import Problem, missing_function
+from galapax.core.problem import Problem, Values, missing_function
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
 from galapax.view.plots import (

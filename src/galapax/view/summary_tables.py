@@ -265,14 +265,15 @@ def html(table: SummaryTable) -> str:
     return f'<div class="wide" tabindex="0">{markup}</div><p class="note">{escape(table.note)}</p>'
 
 
+GOALS = (("minimise", "least"), ("maximise", "most"))  # the verb, and which end of an objective it reaches
+
 # --- one result -------------------------------------------------------------------------------------------------------
 
 
 def front_points(result: Result) -> dict[str, int]:
     """The rows of a front that tables show: its ends, its knee, and what the user chose, {label: row}."""
-    word = "least" if result.sign > 0 else "most"
-    names = result.problem.objective_names(result.F.shape[1])
-    points = {f"{word} {name}": row for name, row in zip(names, figure_data.front_ends(result), strict=True)}
+    labels = [f"{word} {name}" for word, name in _name_ends(result)]
+    points = dict(zip(labels, figure_data.front_ends(result), strict=True))
     if result.knee is not None:
         points["knee"] = result.knee
     if result.get("chosen") is not None:
@@ -283,16 +284,32 @@ def front_points(result: Result) -> dict[str, int]:
 
 def _label_rows(result: Result) -> dict[int, str]:
     """Join the labels of `front_points` by row: with many objectives one point is often the best in several."""
-    word = "least" if result.sign > 0 else "most"
+    ends = _name_ends(result)
     labels_by_row: dict[int, list[str]] = {}
     for label, row in front_points(result).items():
         labels_by_row.setdefault(row, []).append(label)
     row_labels = {}
     for row, labels in labels_by_row.items():
-        best = [label.removeprefix(f"{word} ") for label in labels if label.startswith(f"{word} ")]
-        others = [label for label in labels if not label.startswith(f"{word} ")]
-        row_labels[row] = ", ".join([f"{word} {_abbreviate(best)}"] * bool(best) + others)
+        texts = []
+        for _, word in GOALS:
+            best = [name for end, name in ends if end == word and f"{word} {name}" in labels]
+            texts += [f"{word} {_abbreviate(best)}"] * bool(best)
+        end_labels = {f"{word} {name}" for word, name in ends}
+        row_labels[row] = ", ".join(texts + [label for label in labels if label not in end_labels])
     return row_labels
+
+
+def name_goals(result: Result) -> str:
+    """Return which objectives are minimised and which maximised, as part of a sentence."""
+    ends = _name_ends(result)
+    groups = ((verb, [name for end, name in ends if end == word]) for verb, word in GOALS)
+    return " and ".join(f"{verb} {', '.join(names)}" for verb, names in groups if names)
+
+
+def _name_ends(result: Result) -> list[tuple[str, str]]:
+    """Return for each objective whether the least or the most of it is best, and its name."""
+    names = result.problem.objective_names(result.F.shape[1])
+    return [("least" if sign > 0 else "most", name) for sign, name in zip(result.signs, names, strict=True)]
 
 
 def _abbreviate(names: list[str]) -> str:
@@ -341,7 +358,7 @@ def step_rows(result: Result) -> tuple[list[str], list[list[str]]]:
     """Headings; and for each point of `front_points` and each neighbour the changes of all objectives on the way."""
     problem, m, points = result.problem, result.F.shape[1], _label_rows(result)
     names = problem.objective_names(m)
-    neighbours, changes = trade_offs(np.asarray(result.F, np.float64), result.sign, list(points))
+    neighbours, changes = trade_offs(np.asarray(result.F, np.float64), result.signs, list(points))
     rows = []
     for i, point in enumerate(points.values()):
         for row in dict.fromkeys(neighbours[i][neighbours[i] >= 0].tolist()):

@@ -10,12 +10,11 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from galapax.core.direction import check_maximize, objective_signs
 from galapax.core.problem import Problem
-from galapax.execution import live_view
+from galapax.execution import observers
 from galapax.execution.observers import Facts
-from galapax.objective.probe import evaluate_points
-from galapax.objective.traced import Traced, trace
-from galapax.results.result import objective_sign
+from galapax.objective.traced import Traced, evaluate_points, trace
 from galapax.view.live.messages import JsonObject, gene_bounds, to_json_number
 
 CONTOUR_SIDE = 72  # points of a grid along each variable
@@ -51,7 +50,7 @@ class ContourGrids:
         the box if there is none yet. recompute: do not take the cached one.
         """
         problem, (first, second, objective) = self.facts.problem, key
-        n_shown = min(problem.dim, live_view.MAX_VARIABLES)
+        n_shown = min(problem.dim, observers.MAX_VARIABLES)
         if not (0 <= first < n_shown and 0 <= second < n_shown and first != second and objective >= 0):
             return {"why": "Choose two different variables."}
         if not self.facts.contours:
@@ -68,6 +67,7 @@ class ContourGrids:
 
     def _grid(self, first: int, second: int, objective: int, best: tuple[int, np.ndarray] | None) -> JsonObject:
         problem, settings = self.facts.problem, self.facts.settings
+        maximize = check_maximize(settings["maximize"])
         bounds = gene_bounds(problem)
         lower, upper = np.asarray(bounds.lower, float), np.asarray(bounds.upper, float)
         generation, base_point = (0, (lower + upper) / 2) if best is None else best
@@ -79,7 +79,10 @@ class ContourGrids:
             assert isinstance(problem, Problem)
             if self._formulas is None:
                 rows = self.facts.population if settings["vectorized"] else 0
-                self._formulas = trace(problem.in_genes(), dtype, maximize=settings["maximize"], vectorized=rows)
+                is_random = bool(settings["noisy"])
+                self._formulas = trace(
+                    problem.in_genes(), dtype, maximize=maximize, vectorized=rows, is_random=is_random
+                )
             formulas = self._formulas
             if objective >= formulas.shape.objectives:
                 return {"why": "Choose one of the objectives."}
@@ -93,7 +96,8 @@ class ContourGrids:
                     return {"why": "No contours: the objective takes too long."}
                 if _is_exiting.is_set():
                     return {"why": "No contours: the run is over."}
-        z = objective_sign(settings) * np.concatenate(values).astype(float)
+        signs = np.broadcast_to(objective_signs(maximize), formulas.shape.objectives)
+        z = signs[objective] * np.concatenate(values).astype(float)
         return {
             "side": CONTOUR_SIDE,
             "generation": generation,

@@ -10,11 +10,11 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
-from galapax.core.box import Bounds
+from galapax.core.direction import objective_signs
 from galapax.core.problem import ProblemDescription
+from galapax.core.space import Bounds
 from galapax.core.variables import Variable
-from galapax.execution import live_view
-from galapax.results.result import objective_sign
+from galapax.execution import observers
 from galapax.view.live import Facts
 
 N_TRUE_FRONT_POINTS = 400
@@ -25,7 +25,8 @@ JsonObject = dict[str, Any]
 def describe_run(facts: Facts) -> JsonObject:
     """Describe what does not change during the run."""
     problem, settings = facts.problem, facts.settings
-    is_minimised = objective_sign(settings) > 0  # a problem's optimum and front are of its minimum
+    # a problem's optimum and front are of its minimum
+    is_minimised = bool((objective_signs(settings["maximize"]) > 0).all())
     front = None
     if problem.front is not None and is_minimised:
         with contextlib.suppress(Exception):  # a user's function; without it the page lacks the front alone
@@ -35,7 +36,7 @@ def describe_run(facts: Facts) -> JsonObject:
     bounds, names = gene_bounds(problem), problem.variable_names()
     if problem.space is not None and len(names) > bounds.dim:  # fixed variables have no gene
         names = [name for name, v in zip(names, problem.space.variables, strict=True) if not v.is_fixed]
-    n_shown = min(bounds.dim, live_view.MAX_VARIABLES)
+    n_shown = min(bounds.dim, observers.MAX_VARIABLES)
     return {
         "name": problem.name,
         "title": problem.title or problem.name,
@@ -49,7 +50,7 @@ def describe_run(facts: Facts) -> JsonObject:
         "optimum": problem.optimum if is_minimised else None,
         "front": front,
         "population": facts.population,
-        "max_individuals": live_view.MAX_INDIVIDUALS,
+        "max_individuals": observers.MAX_INDIVIDUALS,
         "generations": facts.generations,
         "contours": facts.contours,
         "settings": _to_json(settings),
@@ -71,9 +72,11 @@ def _gene_scale(variable: Variable) -> JsonObject | None:
     return {"kind": "labels", "first": 0, "last": len(labels) - 1, "labels": labels}
 
 
-def pack_frame(number: int, generation: int, run: int, survivors: live_view.PopulationSample, sign: float) -> bytes:
+def pack_frame(
+    number: int, generation: int, run: int, survivors: observers.PopulationSample, signs: np.ndarray
+) -> bytes:
     """Pack a frame: length of the header, header (JSON), objectives, violation (float64), genes (float32)."""
-    objectives = sign * np.asarray(survivors.objectives, np.float64)
+    objectives = signs * np.asarray(survivors.objectives, np.float64)
     n_shown, variables = survivors.x.shape
     header = {
         "frame": number,
@@ -97,6 +100,8 @@ def _to_json(value: object) -> object:
     """Convert a setting to what JSON can represent."""
     if isinstance(value, dict):
         return {str(k): _to_json(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_to_json(v) for v in value]
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return str(value)

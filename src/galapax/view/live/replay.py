@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from galapax.core.problem import Problem, missing_function
-from galapax.execution import live_view
+from galapax.execution import observers
 from galapax.execution.observers import Facts
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
@@ -165,7 +165,7 @@ class Replay:
         if not generations:
             return b""
         return pack_frame(
-            len(generations) + 1000 * version, generations[-1], 0, self._frames[generations[-1]], self._sign
+            len(generations) + 1000 * version, generations[-1], 0, self._frames[generations[-1]], self.result.signs
         )
 
     def describe(self) -> JsonObject:
@@ -177,7 +177,7 @@ class Replay:
         return self._contour_grids.get((first, second, objective), lambda: best, recompute)
 
 
-def _stored_frames(result: Result) -> dict[int, live_view.PopulationSample]:
+def _stored_frames(result: Result) -> dict[int, observers.PopulationSample]:
     """The snapshots and the last population, by generation."""
     out = {}
     for g, population in (maps.stored_populations(result) if result.get("snapshots") else {}).items():
@@ -185,19 +185,19 @@ def _stored_frames(result: Result) -> dict[int, live_view.PopulationSample]:
             result, np.asarray(population.x), np.asarray(population.objectives), population.violation
         )
     fitness = np.asarray(result.population_fitness, np.float64)
-    values = result.sign * fitness.reshape(len(result.population), -1)
+    values = result.signs * fitness.reshape(len(result.population), -1)
     out.setdefault(int(result.nit), _sample_population(result, np.asarray(result.population), values, None))
     return dict(sorted(out.items()))
 
 
 def _sample_population(
     result: Result, x: np.ndarray, values: np.ndarray, violation: ArrayLike | None
-) -> live_view.PopulationSample:
-    rows = maps.thin_indices(len(x), live_view.MAX_INDIVIDUALS)
+) -> observers.PopulationSample:
+    rows = maps.thin_indices(len(x), observers.MAX_INDIVIDUALS)
     objectives = values.reshape(len(x), -1)[rows]
     violations = None if violation is None else np.asarray(violation)[rows]
-    genes = _encode_genes(result, x[rows])[:, : live_view.MAX_VARIABLES].astype(np.float32)
-    return live_view.PopulationSample(genes, objectives, violations, _encode_genes(result, np.asarray(result.x)))
+    genes = _encode_genes(result, x[rows])[:, : observers.MAX_VARIABLES].astype(np.float32)
+    return observers.PopulationSample(genes, objectives, violations, _encode_genes(result, np.asarray(result.x)))
 
 
 def _encode_genes(result: Result, x: np.ndarray) -> np.ndarray:
@@ -217,7 +217,7 @@ def _curve_points(result: Result) -> list[list[float | None]]:
     if result.runs is not None and not is_multi_objective:
         sorted_values = np.sort(result.sign * np.asarray(ensemble.best, float), axis=0)
         quantiles = (
-            result.sign * sorted_values[np.rint(np.array(live_view.QUANTILES) * (len(sorted_values) - 1)).astype(int)]
+            result.sign * sorted_values[np.rint(np.array(observers.QUANTILES) * (len(sorted_values) - 1)).astype(int)]
         )
     out = []
     for row in maps.thin_indices(len(run_history), MAX_LIVE_POINTS).tolist():

@@ -158,13 +158,15 @@ function watchPointer(id, chart) {  // the pointer shows values, dragging zooms 
 // --- what the cards draw ---
 const countObjectives = () => (frame ? frame.objectives : Math.max(1, facts.objectives.length));
 const objectiveName = (k) => facts.objectives[k] || (countObjectives() > 1 ? `f${k + 1}` : "fitness");
+const isMaximised = (k) => Array.isArray(facts.settings.maximize) ? facts.settings.maximize[k] : facts.settings.maximize;
+const signOf = (k) => (isMaximised(k) ? -1 : 1);
 const curveColumn = (k) => points.map((p) => (isNumber(p[k]) ? p[k] : NaN));
 const whereFinite = (xs, ys) => { const rows = xs.map((_, i) => i).filter((i) => Number.isFinite(ys[i])); return [rows.map((i) => xs[i]), rows.map((i) => ys[i])]; };
 const lastGeneration = () => Math.max(2, points.length ? points[points.length - 1][0] : 2);
 
 // What the log scale shows: distances from the best known value, the values themselves, or distances from the best so far.
 function toLogScale(lists) {
-  const [low, high] = extremes(...lists), { maximize, optimum } = facts.settings.maximize ? { maximize: true, optimum: null } : { maximize: false, optimum: facts.optimum };
+  const [low, high] = extremes(...lists), { maximize, optimum } = isMaximised(0) ? { maximize: true, optimum: null } : { maximize: false, optimum: facts.optimum };
   let reference = 0, name = null, sign = 1;
   if (isNumber(optimum)) {
     reference = optimum;
@@ -255,7 +257,7 @@ draw.spread = () => {
     const [left, right, top] = [chart.place.x.at(bar.low), chart.place.x.at(bar.high), chart.place.y.at(bar.share)];
     addElement(chart.layer, "rect", { x: left + 0.5, y: top, width: Math.max(1, right - left - 1), height: Math.max(0, chart.place.y.at(0) - top), style: `fill: ${BLUE}` });
   }
-  const sorted = [...values].sort((a, b) => facts.settings.maximize ? b - a : a - b), digits = digitsToDistinguish(...extremes(values), 7);
+  const sorted = [...values].sort((a, b) => isMaximised(0) ? b - a : a - b), digits = digitsToDistinguish(...extremes(values), 7);
   const at = (q) => formatNumber(sorted[Math.round(q * (sorted.length - 1))], digits);
   const total = facts.settings.runs, n = runState.batch_runs || total, nFeasible = runState.feasible_runs;
   const notes = sorted.length ? [`best ${at(0)} · quartiles ${at(0.25)}, ${at(0.5)}, ${at(0.75)} · worst ${at(1)}.`] : [];
@@ -272,10 +274,10 @@ draw.front = () => {
   const rows = Array.from({ length: frame.shown }, (_, r) => r), feasible = rows.filter(isFeasible), infeasible = rows.filter((r) => !isFeasible(r));
   const isBest = new Set(feasible);
   if (m === 2) {
-    const sign = facts.settings.maximize ? -1 : 1;
+    const [across, up] = [signOf(i), signOf(j)];
     let least = Infinity;
-    for (const r of [...feasible].sort((a, b) => sign * (value(a, i) - value(b, i)) || sign * (value(a, j) - value(b, j)))) {
-      if (sign * value(r, j) < least) least = sign * value(r, j);
+    for (const r of [...feasible].sort((a, b) => across * (value(a, i) - value(b, i)) || up * (value(a, j) - value(b, j)))) {
+      if (up * value(r, j) < least) least = up * value(r, j);
       else isBest.delete(r);
     }
   }
@@ -306,7 +308,7 @@ function contourImage(grid, first, second) {  // the objective over two variable
   }
   return imageUrl(SIZE, SIZE, (q, r) => {
     const band = bandOf[r * SIZE + q], share = band / (N_BANDS - 1);
-    let rgb = mix(low, high, facts.settings.maximize ? 1 - share : share);
+    let rgb = mix(low, high, isMaximised(grid.objective) ? 1 - share : share);
     const isEdge = (q + 1 < SIZE && bandOf[r * SIZE + q + 1] !== band) || (r + 1 < SIZE && bandOf[(r + 1) * SIZE + q] !== band);
     if (isEdge) rgb = mix(rgb, line, line[3]);
     const row = Math.round((SIZE - 1 - r) / (SIZE - 1) * (side - 1)), column = Math.round(q / (SIZE - 1) * (side - 1));
@@ -346,7 +348,7 @@ draw.scatter = () => {
     addCloud(chart, cloudOf(rows.filter(isFeasible)), 7, DOT, frame.hasViolation ? "feasible" : "individuals", "stroke: var(--dot-edge); stroke-width: 0.7");
     if (infeasible.x.length) addLegendEntry(chart, "infeasible", (svg) => drawMarker(svg, "cross", 13, 6, "none", 3).style.setProperty("stroke", DOT));
   }
-  if (grid && grid.image) addLegendEntry(chart, facts.settings.maximize ? "high values" : "low values", (svg) => addElement(svg, "rect", { width: 26, height: 12, style: "fill: rgb(var(--low))" }));
+  if (grid && grid.image) addLegendEntry(chart, isMaximised(grid.objective) ? "high values" : "low values", (svg) => addElement(svg, "rect", { width: 26, height: 12, style: "fill: rgb(var(--low))" }));
   if (grid && grid.feasible && grid.feasible.includes(0)) addLegendEntry(chart, "hatched: infeasible", (svg) => addElement(svg, "rect", { width: 26, height: 12, style: "fill: rgb(var(--hatch))" }));
   setText("scatter-note", !grid ? "Computing contours …" : grid.why ? grid.why
     : facts.dim > 2 ? `Contours with the other variables fixed at the best individual of generation ${formatCount(grid.generation)}.` : "");
@@ -355,7 +357,7 @@ draw.scatter = () => {
 // --- maps of the population, one cell or pixel per individual ---
 const isFeasible = (r) => !frame.hasViolation || frame.violation[r] <= 0;
 function sortBestFirst() {  // feasible ones before the others; individuals that were not evaluated are left out
-  const m = frame.objectives, sign = facts.settings.maximize ? -1 : 1, violation = (r) => frame.hasViolation ? frame.violation[r] : 0;
+  const m = frame.objectives, sign = signOf(0), violation = (r) => frame.hasViolation ? frame.violation[r] : 0;
   return Array.from({ length: frame.shown }, (_, r) => r).filter((r) => Number.isFinite(frame.values[r * m]))
     .sort((a, b) => violation(a) - violation(b) || sign * (frame.values[a * m] - frame.values[b * m]));
 }
@@ -424,7 +426,7 @@ draw.fitness = () => {
     return column >= 0 && column < columns && r < n ? { row: r } : null;
   };
   addColourKey(chart, formatNumber(low), formatNumber(high), "grey");
-  setText("fitness-note", `One pixel per individual, in population order; darker is ${facts.settings.maximize ? "lower" : "better"}. ${thinningNote(false)}`);
+  setText("fitness-note", `One pixel per individual, in population order; darker is ${isMaximised(0) ? "lower" : "better"}. ${thinningNote(false)}`);
 };
 function populationSize() {  // of the search that runs: a restart may have another; a frame has a limited number of individuals
   return frame && frame.shown < facts.max_individuals ? frame.shown : facts.population;
@@ -458,7 +460,7 @@ draw.best = () => {
     (v < facts.dim ? `The first ${v} of ${facts.dim} variables. ` : "") + thinningNote(false));
 };
 function selectNonDominated(rows) {
-  const m = frame.objectives, sign = facts.settings.maximize ? -1 : 1, value = (r, k) => sign * frame.values[r * m + k];
+  const m = frame.objectives, value = (r, k) => signOf(k) * frame.values[r * m + k];
   const feasible = rows.filter(isFeasible).slice(0, 600), objectives = [...Array(m).keys()];
   const dominates = (a, b) => objectives.every((k) => value(a, k) <= value(b, k)) && objectives.some((k) => value(a, k) < value(b, k));
   return feasible.length ? feasible.filter((r) => !feasible.some((other) => dominates(other, r))) : rows;
@@ -515,7 +517,7 @@ async function loadFacts() {
   const settings = facts.settings;
   document.title = `${facts.name} · galapax`;
   $("title").textContent = facts.title;
-  $("best-name").textContent = settings.maximize ? "best (largest) value" : "best value";
+  $("best-name").textContent = isMaximised(0) ? "best (largest) value" : "best value";
   $("violation-box").hidden = $("share-box").hidden = $("card-feasible").hidden = !facts.constrained;
   $("runs-box").hidden = $("run-label").hidden = settings.runs === 1;
   $("run").max = settings.runs - 1;
@@ -598,7 +600,8 @@ async function fetchContours(recompute) {
   const answer = await fetch(address("contours", query));
   const grid = await answer.json();
   if (session !== lastSession || first !== Number($("scatter-x").value) || second !== Number($("scatter-y").value)) return;
-  contours = { ...grid, first, second, image: grid.values ? contourImage(grid, first, second) : null };
+  contours = { ...grid, first, second, objective };
+  contours.image = grid.values ? contourImage(contours, first, second) : null;
   requestDraw("scatter");
 }
 

@@ -189,7 +189,7 @@ function addPreferenceQuestions(box, id) {
   const start = () => {
     const rows = [...Array(n).keys()].filter((i) => isKept(id, i) && table.data.slice(0, m).every((c) => isNumber(c[i])));
     if (rows.length < 2) { showMessage("Fewer than two points are left: clear the brushes first.", "Start"); return; }
-    const search = preferenceSearch(rows.map((i) => table.data.slice(0, m).map((c) => table.sign * c[i])));
+    const search = preferenceSearch(rows.map((i) => table.data.slice(0, m).map((c, k) => table.signs[k] * c[i])));
     askNext(search, rows);
   };
   const showMessage = (words, button) => {
@@ -208,7 +208,7 @@ function addPreferenceQuestions(box, id) {
     for (let k = 0; k < m; k++) {
       const line = addElement(grid, "tr"), [a, b] = pair.map((i) => table.data[k][i]), digits = digitsToDistinguish(Math.min(a, b), Math.max(a, b), 5);
       addElement(line, "th", { scope: "row" }, table.names[k]);
-      for (const [v, other] of [[a, b], [b, a]]) addElement(line, "td", { class: table.sign * (v - other) < 0 ? "n better" : "n" }, formatNumber(v, digits));
+      for (const [v, other] of [[a, b], [b, a]]) addElement(line, "td", { class: table.signs[k] * (v - other) < 0 ? "n better" : "n" }, formatNumber(v, digits));
     }
     const addAnswer = (words, value, preferred) => addElement(box, "button", { class: "small", type: "button", "data-answer": value }, words)
       .addEventListener("click", () => { search.recordAnswer(question, preferred); askNext(search, rows); box.querySelector("button").focus(); });
