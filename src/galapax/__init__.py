@@ -24,6 +24,7 @@ from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.api.compare import compare
+from galapax.api.minima import minima
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
@@ -41,6 +42,7 @@ from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
+from galapax.results.minima import Minima
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
@@ -76,6 +78,7 @@ __all__ = [
     "Keep",
     "Live",
     "MinMaxProblem",
+    "Minima",
     "ModelSearch",
     "Optimizer",
     "Problem",
@@ -103,6 +106,7 @@ __all__ = [
     "indicators",
     "integer",
     "load",
+    "minima",
     "minimax",
     "minimize",
     "mixture",

@@ -31,20 +31,28 @@ ADD_POINTS = 5  # on the way from a new minimum to the nearest known ones
 ROUND_SHARE = 0.35  # of the evaluations left that the searches of one round may take, about
 FIRST_COST = 150  # evaluations a variable that a search takes, before any has ended
 MIN_SEARCHES = 8  # of a round, where there are as many niches
+MIN_SCALE = 0.1  # of the first step, where two searches begin next to each other, share of the scale of the sample
 WIDE_SEARCHES = 8  # of a round of wide ones
 WIDE_SIGMA = 0.2  # share of the box
+WIDE_GENERATIONS = 25  # of these searches that the evaluations left must pay at least
 WIDE_GROWTH = 2 ** (1 / 3)  # of their population from round to round
 MAX_GENERATIONS = 2000
 SHRUNK = 0.1  # share of a search's largest width below which it converges
-FORECAST = 20.0  # a search may still gain so many times what its best is better than its median
+FORECAST = 20.0  # a search may still gain so many times what its best is better than its median, or than its best
+FORECAST_GENERATIONS = 5  # so many generations ago
 HOPS = 4  # from each minimum in a round
 FUNNELS = 8  # from which a round hops that looks for better minima
 STEP_NOISE = 0.1  # of a hop by the difference of two minima, share of its scale
+ACCURACY = 1e-10  # of the scores, share of the range between the quartiles of the first sample
+EQUAL = 1e-6  # two minima whose scores differ by less of that count as equally good
+LARGE = 1e299  # scores from here on are no values
+PATTERN_STEP = 1e-4  # share of the box
+MIN_SIGMA = 1e-10  # of a first step
 MIN_WIDTH = 1e-15  # of a distribution
 MAX_AXIS_RATIO = 1e7
 
 UNIFORM, HOPS_BETWEEN_BEST, HOPS_IN_FUNNELS, WIDE = range(4)  # where the points of a round come from
-EFFORT = (1.0, 1.0, 2.0, 1.0)  # evaluations of each kind, in proportion, while none finds anything
+EFFORT = np.array([1.0, 1.0, 2.0, 1.0])  # evaluations of each kind, in proportion, while none finds anything
 
 
 @dataclass
@@ -55,6 +63,7 @@ class Minimum:
     score: float
     samples: int = 0
     found: int = 1
+    is_verified: bool = False  # no point of a small pattern around it is better
 
 
 class KnownPoints:
@@ -82,7 +91,7 @@ class CMAESBatch:
     def __init__(self, means: np.ndarray, sigmas: np.ndarray, population: int, random: np.random.Generator) -> None:
         k, d = means.shape
         self.random, self.population, self.age = random, population, 0
-        self.mean, self.sigma = means.copy(), sigmas.copy()
+        self.mean, self.sigma = means.copy(), np.maximum(sigmas, MIN_SIGMA)
         self.matrix, self.path, self.step_path = np.tile(np.eye(d), (k, 1, 1)), np.zeros((k, d)), np.zeros((k, d))
         self.best_x, self.best = means.copy(), np.full(k, np.inf)
         self.spread = np.full(k, np.inf)  # of the better half of the last generation
@@ -156,32 +165,39 @@ class CMAESBatch:
 class NicheSearch:
     """Yields points (n, d) of the unit box and receives their scores (n,), the less the better, inf where failed.
 
-    max_evaluations: never exceeded. accuracy: of the scores. within: minima that are worse than the best one by more
-    are of no interest. unseen: the estimate of the share of the box whose minima are unknown at which it ends.
-    snap: moves points of the box to where they are evaluated.
+    max_evaluations: never exceeded. within: minima that are worse than the best one by more are of no interest, or than
+    what counts as equal. unseen: the estimate of the share of the box whose minima are unknown at which it ends. snap:
+    moves points of the box to where they are evaluated.
     """
 
     dim: int
     seed: int
     max_evaluations: int
-    accuracy: float = 0.0
     within: float = math.inf
     unseen: float = 0.0
     snap: Callable[[np.ndarray], np.ndarray] = lambda x: x
     minima: list[Minimum] = field(default_factory=list)
     evaluations: int = 0
     n_samples: int = 0  # uniform ones that were clustered
-    log: Callable[[str], None] | None = None
+    n_rounds: int = 0
+    accuracy: float = 0.0  # of the scores; known after the first sample
+    is_done: bool = False
+    is_verifying: bool = False
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
         self.known = KnownPoints(self.dim)
         self.population = 4 + int(3 * math.log(self.dim))
         self.costs: list[float] = []  # evaluations of searches
+        self.revisited = np.empty(
+            0, int
+        )  # known points from which searches go on, as they may have been given up early
 
     @property
     def left(self) -> int:
-        return self.max_evaluations - self.evaluations
+        """Evaluations that are left, but for those that verify the minima."""
+        reserve = 0 if self.is_verifying else min(2 * self.dim * len(self.best_minima()), self.max_evaluations // 10)
+        return self.max_evaluations - self.evaluations - reserve
 
     @property
     def best(self) -> float:
@@ -193,37 +209,55 @@ class NicheSearch:
         return [minimum for minimum in self.minima if minimum.score <= limit]
 
     def estimate_unseen(self) -> float:
-        """Estimate the share of the samples that lie in niches of unknown minima of interest, by Good and Turing.
+        """Estimate, of the samples in niches of minima of interest, the share in those of unknown ones.
 
-        As many as there are minima with one sample, and one more, since none of these is no proof.
+        As many as there are minima with one sample, as by Good and Turing, and one more, since none is no proof.
         Good (1953), Biometrika 40(3/4):237-264, doi:10.1093/biomet/40.3-4.237.
         """
-        n_singletons = sum(minimum.samples == 1 for minimum in self.best_minima())
-        return min(1.0, (n_singletons + 1) / max(self.n_samples, 1))
+        samples = [minimum.samples for minimum in self.best_minima()]
+        return min(1.0, (samples.count(1) + 1) / max(sum(samples), 1))
 
     def run(self) -> Moves:
-        """Rounds of a sample, its clustering, and searches in the niches that are new."""
-        rounds, fruitless = [0] * 4, [0.0] * 4  # of each kind, and their evaluations since they found something
-        while self.left > 0:
-            kind = int(np.argmin(np.array(fruitless) / EFFORT)) if self.minima else UNIFORM
+        """Rounds of a sample, its clustering, and searches in the niches that are new; then the minima are verified."""
+        rounds, fruitless = [0] * 4, np.zeros(4)  # of each kind, and their evaluations since they found something
+        while self.left > 0 and not self.is_done:
+            kind = int(np.argmin(fruitless / EFFORT)) if self.minima else UNIFORM
             before, n_before, best = self.evaluations, len(self.best_minima()), self.best
             x, scale, n_searches, population = self.draw(kind, rounds[kind])
             x, scores = yield from self.evaluate(x)
-            if not len(x):
-                return
-            share = 1.0 if kind == HOPS_IN_FUNNELS else SELECTED_SHARE
+            if not self.n_rounds:
+                self.set_accuracy(scores)
+            self.n_rounds += 1
+            share = 1.0 if kind in (HOPS_BETWEEN_BEST, HOPS_IN_FUNNELS) else SELECTED_SHARE
             order = np.argsort(scores, kind="stable")[: math.ceil(share * len(x))]
             order = order[np.isfinite(scores[order])]
             x, scores, scale = x[order], scores[order], scale[order]
             niche = yield from self.cluster(x, scores, 2 * float(np.median(scale)) if len(x) else 1.0)
             yield from self.search(x, scores, scale, niche, n_searches, population, kind)
             rounds[kind] += 1
-            n_new = max(1, len(self.best_minima()) - n_before) if self.best < best - self.accuracy else max(0, len(self.best_minima()) - n_before)
+            n_new = max(len(self.best_minima()) - n_before, int(self.best < best - self.accuracy))
             fruitless[kind] = (fruitless[kind] + self.evaluations - before) / (1 + n_new)
-            if self.log:
-                self.log(f"kind {kind} n {len(x)} lam {population} evals {self.evaluations - before} new {n_new} minima {len(self.minima)} good {len(self.best_minima())} known {len(self.known.x)} best {self.best:.3g} unseen {self.estimate_unseen():.3g} cost {np.mean(self.costs[-50:]) if self.costs else 0:.0f}")
-            if min(rounds) > 0 and n_new == 0 and self.estimate_unseen() <= self.unseen:
-                return
+            self.is_done = min(rounds) > 0 and n_new == 0 and self.estimate_unseen() <= self.unseen
+        yield from self.verify()
+
+    def set_accuracy(self, scores: np.ndarray) -> None:
+        """Choose what counts as equal from the scores of the first sample."""
+        scores = scores[np.abs(scores) < LARGE]
+        spread = float(np.subtract(*np.quantile(scores, (0.75, 0.25)))) if len(scores) else 0.0
+        self.accuracy = ACCURACY * spread
+        self.within = max(self.within, EQUAL * spread)
+
+    def verify(self) -> Moves:
+        """Look whether a pattern of points around each minimum of interest has a better one."""
+        self.is_verifying = True
+        steps = PATTERN_STEP * np.concatenate([np.eye(self.dim), -np.eye(self.dim)])
+        minima = sorted(self.best_minima(), key=lambda minimum: minimum.score)[: self.left // len(steps)]
+        if not minima:
+            return
+        points = reflect(np.array([minimum.x for minimum in minima])[:, None] + steps)
+        _, scores = yield from self.evaluate(points.reshape(-1, self.dim))
+        for minimum, around in zip(minima, scores.reshape(len(minima), -1), strict=True):
+            minimum.is_verified = bool(np.min(around) >= minimum.score - self.accuracy)
 
     def draw(self, kind: int, number: int) -> tuple[np.ndarray, np.ndarray, int, int]:
         """The points of a round (n, d), the scale of each, how many searches at most, and their population."""
@@ -235,7 +269,8 @@ class NicheSearch:
             n = min(n << number, self.left // 4 + 1)
             scale = np.full(n, 0.5 * n ** (-1 / self.dim))
             return self.random.uniform(size=(n, self.dim)), scale, self.max_evaluations, self.population
-        population = int(2 * self.population * WIDE_GROWTH**number)
+        largest = max(self.population, self.left // (WIDE_SEARCHES * WIDE_GENERATIONS))
+        population = int(min(2 * self.population * WIDE_GROWTH ** min(number, 100), largest))
         x = self.random.uniform(size=(min(n, self.left // 4 + 1), self.dim))
         return x, np.full(len(x), 0.5), WIDE_SEARCHES, population
 
@@ -258,6 +293,7 @@ class NicheSearch:
         bottoms = bottoms[priority[bottoms] > 0]
         if not len(bottoms):  # all are of interest
             bottoms = np.argsort(known.n_hops, kind="stable")[:FUNNELS]
+        self.revisited = bottoms[known.n_hops[bottoms] == 0]
         known.n_hops[bottoms] += 1
         start = np.repeat(bottoms, FIRST_SAMPLE * self.dim // FUNNELS)
         lengths, steps = self.measure_neighbours(known.x, start)
@@ -376,27 +412,36 @@ class NicheSearch:
         if len(starts) > n_searches:  # the best half, and others at random
             first, rest = starts[: n_searches // 2], starts[n_searches // 2 :]
             starts = np.concatenate([first, self.random.choice(rest, n_searches - len(first), replace=False)])
-        if not len(starts):
+        revisited = self.revisited if kind == HOPS_IN_FUNNELS else self.revisited[:0]
+        if not len(starts) + len(revisited):
             return
         sizes = np.array([np.sum(niche == start) if kind == UNIFORM else 0 for start in starts])
         sigmas = np.full(len(starts), WIDE_SIGMA)
-        if kind != WIDE:
+        if kind != WIDE and len(starts):
             distance = np.linalg.norm(x[starts][:, None] - x[starts][None], axis=2) + np.diag(
                 np.full(len(starts), np.inf)
             )
-            sigmas = np.minimum(sigmas, np.minimum(distance.min(axis=1) / 2, scale[starts]) / math.sqrt(self.dim))
-        batch = CMAESBatch(x[starts], sigmas, population, self.random)
-        batch.best[:] = scores[starts]
-        active = np.arange(len(starts))
+            apart = np.clip(distance.min(axis=1) / 2, MIN_SCALE * scale[starts], scale[starts])
+            sigmas = np.minimum(sigmas, apart / math.sqrt(self.dim))
+        if len(revisited):
+            near, _ = self.measure_neighbours(self.known.x, revisited)
+            sizes = np.append(sizes, np.zeros(len(revisited), int))
+            sigmas = np.append(sigmas, MIN_SCALE * near[:, 0] / math.sqrt(self.dim))
+        means = np.concatenate([x[starts], self.known.x[revisited]])
+        batch = CMAESBatch(means, sigmas, population, self.random)
+        batch.best[:] = np.concatenate([scores[starts], self.known.score[revisited]])
+        active = np.arange(len(means))
         while len(active) and batch.age < MAX_GENERATIONS:
             points, values = yield from self.evaluate(batch.ask(active))
             if len(values) < len(active) * population:
                 break
             batch.tell(active, points, values)
             converged, hopeless = batch.has_converged(active, self.accuracy), np.zeros(len(active), bool)
-            if math.isfinite(self.within):
+            if math.isfinite(self.within) and batch.age > FORECAST_GENERATIONS:
                 with np.errstate(invalid="ignore"):
-                    hopeless = batch.best[active] - FORECAST * batch.spread[active] > self.best + self.within
+                    gain = batch.bests[-1 - FORECAST_GENERATIONS][active] - batch.best[active]
+                    gain = FORECAST * np.maximum(batch.spread[active], gain)
+                    hopeless = batch.best[active] - gain > self.best + self.within
                 hopeless &= batch.width(active) < SHRUNK * batch.largest_width[active]
             merged = np.zeros(len(active), bool)
             if batch.age % CHECK_EVERY == 0:
@@ -428,11 +473,11 @@ class NicheSearch:
         counts = np.full(len(rows), CHECK_POINTS)
         merged = np.zeros(len(active), bool)
         merged[rows] = yield from self.share_valley(points[a], scores[a], points[b], scores[b], counts)
-        for i in np.flatnonzero(merged):
-            if ends[i] < n_known:
-                self.count_samples(points[ends[i]], int(sizes[active[i]]), searches=1)
+        for index in np.flatnonzero(merged):
+            if ends[index] < n_known:
+                self.count_samples(points[ends[index]], int(sizes[active[index]]), searches=1)
             else:
-                sizes[active[ends[i] - n_known]] += sizes[active[i]]
+                sizes[active[ends[index] - n_known]] += sizes[active[index]]
         return merged
 
     def count_samples(self, x: np.ndarray, samples: int, searches: int = 0) -> None:
