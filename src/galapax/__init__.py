@@ -42,6 +42,7 @@ from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
+from galapax.results.known_values import Evaluated
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
@@ -70,6 +71,7 @@ __all__ = [
     "CoevolutionaryDE",
     "Compute",
     "EpsilonDE",
+    "Evaluated",
     "EvaluationError",
     "Evaluations",
     "History",

@@ -138,19 +138,20 @@ class EHVI(Algorithm[EHVIState]):
             bounds=bounds,
         )
 
+    def with_known_values(self, state: EHVIState, x: Array, evaluation: Evaluation) -> EHVIState:
+        """Add evaluated points to the list, which becomes longer by as many; they count as points of the design."""
+        room = -(-x.shape[0] // CAPACITY_STEP) * CAPACITY_STEP
+        pad = lambda rows, value: jnp.pad(rows, ((0, room), (0, 0))[: rows.ndim], constant_values=value)  # noqa: E731
+        past = state.parents
+        violation = None if past.violation is None else pad(past.violation, jnp.inf)
+        parents = Population(pad(past.x, 0.0), pad(past.objectives, jnp.inf), violation)
+        longer = state._replace(parents=parents, constraints=pad(state.constraints, 0.0))
+        return append_evaluations(longer, x, evaluation, n_spare=self.population)
+
     def step(self, key: Array, state: EHVIState, evaluation: Evaluation) -> EHVIState:
         """Add what was evaluated to the list, and choose the next points."""
         k = self.population
-        trials = as_population(state.candidates, evaluation)
-        rows = choose_rows(state, k)
-        constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
-        state = state._replace(
-            parents=jax.tree.map(lambda past, new: past.at[rows].set(new), state.parents, trials),
-            constraints=state.constraints.at[rows].set(jnp.concatenate(constraints, 1))
-            if constraints
-            else state.constraints,
-            n_evaluated=jnp.minimum(state.n_evaluated + k, self.capacity - k),
-        )
+        state = append_evaluations(state, state.candidates, evaluation, n_spare=k)
         n_ineq = 0 if evaluation.ineq is None else evaluation.ineq.shape[1]
         shape = Shape(evaluation.objectives.shape[1], n_ineq, state.constraints.shape[1] - n_ineq)
         n_evaluated = state.n_evaluated
@@ -173,15 +174,22 @@ def is_for_front_models(evaluations: int | None, dim: int, objectives: int) -> b
     return evaluations <= min(MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim, MAX_CAPACITY)
 
 
-def choose_rows(state: EHVIState, k: int) -> Array:
-    """The rows (k,) that the next points take: free ones, then those whose points the most others dominate.
+def append_evaluations(state: EHVIState, x: Array, evaluation: Evaluation, n_spare: int) -> EHVIState:
+    """Write evaluated points (k, d) into free rows, and then into those whose points the most others dominate.
 
-    The last k stay free, for points that are believed.
+    n_spare: the last rows, which stay free for points that are believed.
     """
-    row = jnp.arange(len(state.constraints))
-    n_dominators = dominance_counts(state.parents.objectives, state.parents.violation)
-    vacancy = jnp.where(row < state.n_evaluated, n_dominators, 2 * len(row) - row)
-    return lax.top_k(jnp.where(row < len(row) - k, vacancy, -1), k)[1]
+    capacity = state.constraints.shape[0] - n_spare
+    row = jnp.arange(capacity)
+    n_dominators = dominance_counts(state.parents.objectives, state.parents.violation)[:capacity]
+    _, rows = lax.top_k(jnp.where(row < state.n_evaluated, n_dominators, 2 * capacity - row), x.shape[0])
+    constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
+    past = state.constraints
+    return state._replace(
+        parents=jax.tree.map(lambda old, new: old.at[rows].set(new), state.parents, as_population(x, evaluation)),
+        constraints=past.at[rows].set(jnp.concatenate(constraints, axis=1)) if constraints else past,
+        n_evaluated=jnp.minimum(state.n_evaluated + x.shape[0], capacity),
+    )
 
 
 def latin_hypercube(key: Array, n: int, dim: int, dtype: jnp.dtype) -> Array:
