@@ -8,6 +8,7 @@ from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
+from galapax.algorithms.ehvi import EHVI
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
@@ -42,6 +43,7 @@ from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
+from galapax.results.known_values import Evaluated
 from galapax.results.minima import Minima
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CMAES",
     "DE",
+    "EHVI",
     "EP",
     "FEP",
     "JSO",
@@ -70,6 +73,7 @@ __all__ = [
     "CoevolutionaryDE",
     "Compute",
     "EpsilonDE",
+    "Evaluated",
     "EvaluationError",
     "Evaluations",
     "History",
