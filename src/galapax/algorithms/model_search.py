@@ -177,9 +177,9 @@ def append_evaluations(state: ModelSearchState, x: Array, evaluation: Evaluation
     )
 
 
-def is_for_models(evaluations: int, dim: int) -> bool:
+def is_for_models(evaluations: int | None, dim: int) -> bool:
     """Return whether a black box of `dim` variables has so few evaluations that models of it pay."""
-    return evaluations <= MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim
+    return evaluations is not None and evaluations <= MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim
 
 
 class _Step(NamedTuple):

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from galapax import algorithms
+from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.api.trials import (
     Trial,
@@ -133,14 +134,12 @@ class Optimizer:
         is_constrained = problem is not None and problem.constrained
         solver = algorithms.resolve_algorithm(algorithm, is_constrained, n_objectives, mixed)
         is_left_open = (algorithm, population, generations) == (None, None, None) and restarts == "auto"
-        is_plain = np.ndim(x0) <= 1 and not mixed and n_objectives == 1 and str(dtype) == "float64"
-        if (
-            is_left_open
-            and is_plain
-            and max_evaluations is not None
-            and is_for_models(max_evaluations, self.problem.dim)
-        ):
+        is_open_to_models = is_left_open and np.ndim(x0) <= 1 and str(dtype) == "float64"
+        self._few_evaluations = max_evaluations if is_open_to_models else None  # where models may choose the points
+        if n_objectives == 1 and not mixed and is_for_models(self._few_evaluations, self.problem.dim):
             solver = ModelSearch()
+        elif is_for_front_models(self._few_evaluations, self.problem.dim, n_objectives):
+            solver = EHVI()
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver = with_python_integers(solver)
@@ -329,6 +328,8 @@ class Optimizer:
         """Choose the algorithm for values of this shape."""
         if isinstance(self.algorithm, ModelSearch) and shape.objectives == 1:
             return self.algorithm
+        if is_for_front_models(self._few_evaluations, self.problem.dim, shape.objectives):
+            return EHVI()
         mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
         solver = algorithms.resolve_algorithm(None, shape.constrained, shape.objectives, mixed, self._population)
         if shape.eq and self._traced is None and count_repairs(solver):

@@ -12,6 +12,7 @@ import numpy as np
 from galapax import algorithms, problems
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
+from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
@@ -238,9 +239,12 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     if objectives is None:
         objectives = count_named_objectives(problem, options) or 1 + (options.keep.archive is not None)
     if options.blackbox:
-        if objectives == 1 and _has_few_evaluations(problem, options):
-            workers = count_workers(options.workers.pool)
+        limit = options.max_evaluations if _leaves_search_open(options) else None
+        workers = count_workers(options.workers.pool)
+        if objectives == 1 and not discrete_dim(problem) and is_for_models(limit, problem.dim):
             return ModelSearch(population=workers, eq_tolerance=problem.eq_tolerance)
+        if is_for_front_models(limit, problem.dim, objectives):
+            return EHVI(population=workers)
     else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
         objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
@@ -252,17 +256,14 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     )
 
 
-def _has_few_evaluations(problem: Problem, options: Options) -> bool:
-    """Return whether a black box can be evaluated so rarely that models of it pay, and nothing else was asked for."""
-    is_left_open = (options.generations, options.population, options.islands) == (None, None, None)
+def _leaves_search_open(options: Options) -> bool:
+    """Return whether nothing was asked for that a search by models does not have."""
     return (
-        options.max_evaluations is not None
-        and is_for_models(options.max_evaluations, problem.dim)
-        and is_left_open
+        (options.generations, options.population, options.islands) == (None, None, None)
         and np.ndim(options.x0) <= 1
         and options.restarts == "auto"
-        and not (options.noisy or options.vectorized or options.workers.asynchronous or discrete_dim(problem))
-        and options.compute.dtype == "float64"  # differences need it
+        and not (options.noisy or options.vectorized or options.workers.asynchronous)
+        and options.compute.dtype == "float64"  # differences and covariances need it
     )
 
 
