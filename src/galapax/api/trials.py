@@ -28,6 +28,7 @@ from galapax.core.problem import (
     Values,
 )
 from galapax.core.user_code import describe_traceback, warn
+from galapax.core.variables import Label
 from galapax.execution.search import Carry, Finished, Search, run_axes
 from galapax.metrics.indicators import non_dominated
 from galapax.numerics import random
@@ -46,15 +47,16 @@ class Trial:
 
     number: int
     x: np.ndarray  # (d,) of declared variables their numbers
-    params: dict[str, Any]  # x by name
+    params: dict[str, Label]  # x by name
 
 
-def parse_values(values: Any, ineq: Any, eq: Any, n: int, is_one: bool) -> list[Answer]:
+def parse_values(values: object, ineq: object, eq: object, n: int, is_one: bool) -> list[Answer]:
     """Return what came of each of n points: their numbers by name, or why they failed."""
     if values is None and not is_one:
         raise InputError("values is missing: give one value per point.")
-    constraints = {name: _rows(name, rows, n, is_one) for name, rows in (("ineq", ineq), ("eq", eq))}
-    constraints = {name: rows for name, rows in constraints.items() if rows is not None}
+    constraints = {
+        name: _rows(name, rows, n, is_one) for name, rows in (("ineq", ineq), ("eq", eq)) if rows is not None
+    }
     per_point = _entries(values, n, is_one)
     if isinstance(per_point, np.ndarray):
         columns = {"fun": per_point, **constraints}
@@ -97,10 +99,8 @@ def _entries(values: Any, n: int, is_one: bool) -> list[Any] | np.ndarray:
     return _rows("values", values, n, is_one)
 
 
-def _rows(name: str, values: Any, n: int, is_one: bool) -> Any:
-    """Return numbers as (n, k), from one number or several for each point; None stays None."""
-    if values is None:
-        return None
+def _rows(name: str, values: object, n: int, is_one: bool) -> np.ndarray:
+    """Return numbers as (n, k), from one number or several for each point."""
     try:
         rows = as_float_array(values)
     except ValueError:
@@ -112,10 +112,9 @@ def _rows(name: str, values: Any, n: int, is_one: bool) -> Any:
     return rows.reshape(n, -1)
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def _numbers(name: str, value: object) -> np.ndarray:
     """Return one point's numbers as (k,)."""
-    rows: np.ndarray = _rows(name, value, 1, True)
-    return rows[0]
+    return _rows(name, value, 1, True)[0]
 
 
 def find_row(rows: np.ndarray, point: np.ndarray) -> int | None:
@@ -302,19 +301,26 @@ def check_algorithm(algorithm: Algorithm, shape: Shape, restarts: bool, has_form
         )
 
 
-def _evaluation(eq_tolerance: EqTolerance | None, rows: Any) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance | None, rows: Mapping[str, Array]) -> Evaluation:
     one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
     return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
 
 
-def start_search(eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Any) -> Carry:
+def start_search(
+    eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Mapping[str, Array]
+) -> Carry:
     """The first state, with candidates as they were asked for, and what the algorithm takes from their values."""
     asked = carry._replace(state=carry.state._replace(candidates=candidates))
     return search.start(asked, _evaluation(eq_tolerance, rows))
 
 
 def tell_generation(
-    eq_tolerance: EqTolerance | None, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
+    eq_tolerance: EqTolerance | None,
+    search: Search,
+    keys: Array,
+    asked: Carry,
+    number: Array,
+    rows: Mapping[str, Array],
 ) -> tuple[Carry, Array, Array, Array]:
     """What is asked next; the record, the evaluations counted, and what the search says of itself."""
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
