@@ -148,7 +148,7 @@ class NSGA2(Algorithm[NSGA2State]):
             key_breed,
             x,
             state.bounds,
-            self.crossover_rate,  # type: ignore[arg-type] (set by `bind`)
+            self.crossover_rate,  # type: ignore[arg-type]  # set by `bind`
             self.crossover_index,
             self.mutation_rate,
             self.mutation_index,
