@@ -16,7 +16,7 @@ import pytest
 
 import galapax as gx
 from galapax.core.options import Options
-from galapax.execution import compiled
+from galapax.execution import compiled, solve
 from galapax.fused import cpu_kernel, cuda
 from galapax.fused.kernel_source import KernelSource
 from galapax.numerics import devices
@@ -62,9 +62,14 @@ def machine(monkeypatch, driver=None, nvrtc=True, gpus=1):
 
     here = SimpleNamespace(platform="gpu", device_kind="a GPU", local_hardware_id=0)
     monkeypatch.setattr(cuda, "devices", SimpleNamespace(default_device=lambda: here))
-    monkeypatch.setattr(
-        compiled, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [here] * gpus)
-    )
+    gpu = {"platform": lambda: "gpu", "local_devices": lambda: [here] * gpus}
+
+    def select_for_gpu(task, clock):
+        with monkeypatch.context() as patched:
+            patched.setattr(compiled, "devices", SimpleNamespace(**vars(devices) | gpu))
+            return compiled.select_engine(task, clock)
+
+    monkeypatch.setattr(solve, "select_engine", select_for_gpu)
     monkeypatch.setattr(cuda.sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", load)
     cuda._load_nvrtc.cache_clear()
@@ -142,7 +147,7 @@ def test_the_default_takes_the_kernel_where_it_can(monkeypatch):
         problem=SimpleNamespace(dim=2),
         solvers=[gx.DE()],
     )
-    assert str(compiled.select_engine(task, None)) == "fused: one kernel is faster"
+    assert str(solve.select_engine(task, None)) == "fused: one kernel is faster"
     assert asked == ["fused"]
 
 

@@ -202,6 +202,14 @@ class TakesInitialPoints(Protocol):
 
 
 @runtime_checkable
+class TakesKnownValues(Protocol):
+    """An algorithm that learns from values that were known before; others get such points among their first ones."""
+
+    def with_known_values(self, state: Any, x: Array, evaluation: Evaluation) -> Any:
+        """Take up evaluated points (k, d) before the first generation."""
+
+
+@runtime_checkable
 class AcceptsImmigrants(Protocol):
     """An algorithm whose state must learn of candidates that come from elsewhere."""
 
@@ -226,6 +234,14 @@ class HasArchive(Protocol):
 
     def solutions(self, state: State) -> Population:
         """Return the individuals among which the run's answer is."""
+
+
+@runtime_checkable
+class SamplesDistribution(Protocol):
+    """An algorithm whose candidates are samples of a normal distribution."""
+
+    def distribution(self, state: Any) -> tuple[Array, Array]:
+        """Return its mean (d,) and a root of its covariance (d, d), where the box is the unit cube."""
 
 
 @runtime_checkable
@@ -300,6 +316,17 @@ def insert_immigrants(algorithm: Algorithm, state: S, rows: Array, points: Array
 def select_solutions(algorithm: Algorithm, state: State) -> Population:
     """Return the individuals among which the run's answer is: the survivors, or an archive."""
     return algorithm.solutions(state) if isinstance(algorithm, HasArchive) else state.parents
+
+
+def estimate_distribution(algorithm: Algorithm, state: State, bounds: Bounds) -> tuple[Array, Array]:
+    """Return mean (d,) and root of the covariance (d, d) of the search in the unit cube.
+
+    Of an algorithm that samples none, the mean of the survivors and their standard deviations.
+    """
+    if isinstance(algorithm, SamplesDistribution):
+        return algorithm.distribution(state)
+    unit = (state.parents.x - bounds.lower) / bounds.span
+    return jnp.mean(unit, axis=0), jnp.diag(jnp.std(unit, axis=0))
 
 
 def select_opponents(algorithm: Algorithm, state: State) -> Array | None:

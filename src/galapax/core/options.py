@@ -332,12 +332,15 @@ class Options(Checked):
                                      panel="Search")  # fmt: skip
     x0: Any = option(None, "A CSV file of starting points, one per row, such as population.csv.", None, shell="path",
                      flags=("--initial",), panel="Search")  # fmt: skip
+    initial: Any = option(None, "Points with their values, which cost no evaluations.")
     runs: int | range = option(1, "Independent runs, computed together (1).", _check_runs, shell=int, flags=("-r",),
                                panel="Search")  # fmt: skip
     seed: int | None = option(0, "Random seed; the same seed gives the same run.", None, shell=int, panel="Search",
                               identifies=True)  # fmt: skip
     maximize: Maximize = option(False, "Maximise instead of minimising.", check_maximize, shell=bool,
                                 panel="Evaluation", identifies=True)  # fmt: skip
+    noisy: bool | None = option(None, "The objective is random: report its mean at x, with an interval.", _check_bool,
+                                shell=bool, panel="Evaluation", identifies=True)  # fmt: skip
     vectorized: bool = option(False, "The functions take the whole population as one array.", check_bool, shell=bool,
                               panel="Evaluation")  # fmt: skip
     blackbox: bool = option(False, "The functions are plain Python or NumPy, not JAX.", check_bool, shell=bool,

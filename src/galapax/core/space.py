@@ -506,11 +506,11 @@ class VectorFunction:
     function: Callable[..., Any]
     space: Space
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Any, *key: Any) -> Any:
         if isinstance(x, Mapping):
-            return self.function(x)
+            return self.function(x, *key)
         x = x if isinstance(x, np.ndarray) else jnp.asarray(x)
-        return self.function(self.space.to_arguments(self.space.decode(self.space.encode(x))))
+        return self.function(self.space.to_arguments(self.space.decode(self.space.encode(x))), *key)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:  # whose signature is checked
@@ -525,12 +525,12 @@ class VectorFunction:
 class GeneFunction(VectorFunction):
     """A user's function as a function of genes."""
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Any, *key: Any) -> Any:
         arguments = self.space.to_arguments(self.space.decode(x))
         if isinstance(arguments, Mapping) and isinstance(x, jax.core.Tracer):
             labels = {str(v.name): v.labels for v in self.space.variables if v.kind == "choice" and not v.numeric}
             check_label_comparisons(self.function, arguments, labels)
-        return self.function(arguments)
+        return self.function(arguments, *key)
 
 
 def is_variables(bounds: object) -> bool:

@@ -73,7 +73,13 @@ class SolutionEvaluator:
             assert isinstance(problem, Problem)
             with jax.enable_x64(True):
                 n_vectorized = self.task.population if self.task.options.vectorized else 0
-                self._exact = trace(problem, "float64", maximize=self.task.options.maximize, vectorized=n_vectorized)
+                self._exact = trace(
+                    problem,
+                    "float64",
+                    maximize=self.task.options.maximize,
+                    vectorized=n_vectorized,
+                    is_random=bool(self.task.options.noisy),
+                )
         with jax.enable_x64(True):
             rows = PROBE_ROWS if len(x) <= PROBE_ROWS else 256  # few sizes, as each is a program
             return evaluate_points(self._exact, np.asarray(x, np.float64), "float64", rows)
@@ -182,6 +188,7 @@ def result_of(
         history=None if total.history is None else lambda: _history(task, total, to_host(total.history)),
         fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
+        fun_interval=None if total.estimate is None else np.sort(task.sign * total.estimate.interval, axis=1),
     )
     if fronts is not None and runs.hypervolume is not None:
         solution.extra["hypervolume"] = float(runs.hypervolume[best])
@@ -215,6 +222,8 @@ def result_of(
         snapshots={g: _snapshot(task, total.snapshots[g]) for g in sorted(total.snapshots) if g <= last_generation},
         **solution.extra,
     )
+    if runs.fun_interval is not None:
+        result["fun_interval"] = runs.fun_interval[best].copy()
     if total.polish is not None:
         result["polish"] = str(total.polish)
     if total.refinements and total.refinements[best]:
@@ -262,14 +271,14 @@ def _add_blackbox_info(task: Task, result: Result, box: BlackBox, is_only_result
         result.message += f" First failure: {box.first_error.rstrip('.')}."
         result["failures"] = tuple(box.failures) if is_only_result else ()
     if is_only_result:
-        result["evaluations"] = _evaluations(task, box)
+        result["evaluations"] = tabulate_calls(task, box)
     if box.halted:
         result.message += f" The workers were lost: {box.halted}."
     if box.workers.memoize and is_only_result:
         result["n_cached"] = box.log.n_cached
 
 
-def _evaluations(task: Task, box: BlackBox) -> Evaluations:
+def tabulate_calls(task: Task, box: BlackBox) -> Evaluations:
     """Return every call of a black box, with x in place of genes."""
     table = box.log.table(box.widths)
     problem = _with_eq_tolerance(task.declared, box)
@@ -409,6 +418,18 @@ def _message(
                 'use dtype="float64".'
             )
         return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
+    if total.estimate is not None and total.estimate.found is not None:
+        first, second = task.sign * total.estimate.found[best]
+        if np.isfinite(first):
+            return why + (
+                f" fun is random: at x it returned {first:.6g}, and {second:.6g} when it was called there again. The "
+                "best of many random values is a lucky one: give noisy=True for a point of low mean."
+            )
+        return why
+    if total.estimate is not None and np.isfinite(total.estimate.interval[best]).all():
+        return why + " fun is the mean at x, estimated from evaluations after the search."
+    if total.estimate is not None:
+        return why + " x was not evaluated again, so that fun is no estimate of its mean."
     if task.rules.reference is not None and front is not None and len(front):
         n_outside = int((signs * front.F >= task.rules.reference).any(axis=1).sum())
         if n_outside:
@@ -468,6 +489,7 @@ def settings_of(task: Task) -> dict[str, object]:
         "tolerance": float(task.rules.tolerance),
         "restarts": None if task.restarts is None else task.restarts.name,
         "x0": None if task.initial is None else task.decoded(task.initial).tolist(),
+        "initial": None if task.known is None else f"{len(task.known.x)} known values",
         "runs": task.runs,
         "first_run": task.first_run,
         "device": devices.device_name(),

@@ -61,7 +61,8 @@ def resample_failed(
         assert before.again is not None and before.lost is not None
         rows = rows_to_retry(before)
         candidates = jnp.where(rows[..., None], sample_replacements(rows.shape[1], search, keys, attempt), candidates)
-        now = search.evaluate(asked._replace(state=asked.state._replace(candidates=candidates)))
+        attempt_keys = jax.vmap(lambda key: random.fold_in(random.fold_in(key, random.Stream.RESAMPLE), attempt))(keys)
+        now = search.evaluate(asked._replace(state=asked.state._replace(candidates=candidates)), attempt_keys)
         again, lost = before.again + count_candidate_evaluations(search.algorithm) * rows, before.lost + before.failed
         now = now._replace(failed=now.failed.astype(dtype), again=again, lost=lost)
 

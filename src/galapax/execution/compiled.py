@@ -408,6 +408,12 @@ def select_engine(task: Task, clock: CompileTimer) -> EngineChoice:
         return EngineChoice("host", "the functions are called as plain Python")
     if requested == "xla":
         return EngineChoice("xla", "as asked")
+    if task.options.noisy:
+        if requested != "auto":
+            raise InputError(
+                f'engine="{requested}" has no keys of JAX, which a random objective takes: leave engine out.'
+            )
+        return EngineChoice("xla", "the objective is random")
     if task.n_devices:
         reason = (
             f"{task.n_devices} devices share the population" if task.n_devices > 1 else "one device: nothing to spread"
@@ -421,7 +427,7 @@ def select_engine(task: Task, clock: CompileTimer) -> EngineChoice:
         return EngineChoice("xla", "islands exchange individuals")
     if requested == "auto" and (why := _why_not_fused(task)):
         return EngineChoice("xla", why)
-    from galapax.fused.graph import NotFusible
+    from galapax.fused.array_ir import NotFusible
 
     try:
         _compile_fused_kernel(task, "native" if requested == "native" else "fused", clock)
@@ -448,7 +454,7 @@ def _why_not_fused(task: Task) -> str:
 def _compile_fused_kernel(task: Task, engine: str, clock: CompileTimer) -> None:
     """Generate and compile the kernel, which is then cached; raise NotFusible where that is impossible."""
     from galapax.fused import cpu_kernel, cuda
-    from galapax.fused.graph import NotFusible
+    from galapax.fused.array_ir import NotFusible
 
     if engine == "fused":
         cuda.current_device()
@@ -472,8 +478,8 @@ def build_engine(task: Task, search: Search, clock: CompileTimer, width: int, ru
     threads = task.options.compute.threads or 1
     backend: Backend = XlaBackend(search, clock, width, task.steps, threads)
     if task.engine in ("fused", "native"):
+        from galapax.fused.array_ir import NotFusible
         from galapax.fused.backend import KernelBackend
-        from galapax.fused.graph import NotFusible
 
         with contextlib.suppress(NotFusible):
             _compile_kernel(search, runs, task.engine, clock)

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.errors import InputError, OutOfMemory
-from galapax.core.problem import HISTORY_FIRST_COLUMN, Problem, Record
+from galapax.core.problem import Problem
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
 from galapax.execution.memory import CACHED, MOST, is_out_of_memory
-from galapax.execution.state import Outcome, Polish, to_host
+from galapax.execution.state import Outcome, Polish, append_history_row, to_host
 from galapax.execution.task import Task
 from galapax.local.lbfgs import MAX_STORED_PAIRS_LBFGS
 from galapax.local.refine import RefinedRuns, min_evaluations, refine
@@ -171,35 +171,16 @@ def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Out
         reason=np.where(reached_target, STOP_CODES[Stop.TARGET], reason),
     )
     rows = to_host(total.history)
-    history = None if rows is None else _append_history_row(task, rows, track.generations, polished_runs)
+    history = None
+    if rows is not None:
+        changes = (about.evaluations, about.better, polished_runs.best, polished_runs.x, polished_runs.violation)
+        history = append_history_row(rows, task.columns, track.generations, *changes)
     earlier_rows = total.refinements or [[] for _ in total.x]
     refinements = [
         [*rows, int(n)] if n_evaluations else rows
         for rows, n, n_evaluations in zip(earlier_rows, track.generations, about.evaluations, strict=True)
     ]
     return replace(total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements)
-
-
-def _append_history_row(
-    task: Task, history: np.ndarray, n_generations: np.ndarray, polished_runs: PolishedRuns
-) -> np.ndarray:
-    """Append the polish to the history: (R, G + 1, columns), after the last of each run's n_generations (R,) rows."""
-    extended = np.concatenate([history, history[:, -1:]], axis=1)
-    last = extended[np.arange(len(n_generations)), n_generations - 1]  # (R, columns)
-    record = Record.unpack(last, task.columns, HISTORY_FIRST_COLUMN)  # views
-    better = polished_runs.about.better
-    record.evaluations[:] = polished_runs.about.evaluations
-    record.best[:, 0] = np.where(better, polished_runs.best, record.best[:, 0])
-    if record.violation is not None:
-        record.violation[:] = np.where(better, polished_runs.violation, record.violation)
-    if record.x is not None:
-        record.x[:] = np.where(better[:, None], polished_runs.x, record.x)
-    number = np.arange(extended.shape[1])[None, :]
-    extended = np.where((number >= n_generations[:, None])[:, :, None], last[:, None, :], extended)
-    Record.unpack(extended, task.columns, HISTORY_FIRST_COLUMN).evaluations[number > n_generations[:, None]] = (
-        0  # a run that is over takes no more
-    )
-    return extended
 
 
 def _slice_width(task: Task) -> int:
@@ -226,6 +207,8 @@ def why_not_polishable(task: Task) -> str | None:
     """Return why the best points of a task cannot be refined by their gradients; None if they can."""
     if task.options.blackbox:
         return "a black box has no gradient"
+    if task.options.noisy:
+        return "the objective is random"
     if task.shape.objectives > 1:
         return "there are several objectives"
     if not isinstance(task.problem, Problem) or not isinstance(task.objective, Formulas):

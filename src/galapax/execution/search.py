@@ -17,8 +17,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from galapax.core.algorithm import (
     Algorithm,
     State,
+    TakesKnownValues,
     count_by_method,
     count_evaluations,
+    estimate_distribution,
     insert_initial_points,
     is_shared,
     select_opponents,
@@ -31,6 +33,7 @@ from galapax.execution.candidate_repair import repair_traced, resample_failed, r
 from galapax.metrics.hypervolume import hypervolume_by_generation
 from galapax.numerics import devices, random
 from galapax.objective.hoist_constants import Constants
+from galapax.objective.traced import append_keys
 from galapax.operators.discrete import round_codes, snap_to_grid
 from galapax.operators.ranking import first_front, is_feasible
 from galapax.operators.selection import best_index
@@ -59,6 +62,7 @@ def evaluate_sharded(objective: TracedObjective, consts: Constants, candidates: 
     return jax.tree.map(lambda a: a[:, :n], replicated)
 
 
+MAX_FINALISTS = 16  # of a noisy run's survivors, among which its answer is looked for
 BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, STEP_ACCEPTED = range(6)  # of `StopState.stop_columns`
 
 
@@ -68,6 +72,10 @@ class TracedObjective(Protocol):
     @property
     def text(self) -> str:
         """The program as text: equal texts are the same program."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether each candidate needs a key behind it."""
 
     def evaluate(self, consts: Constants, state: State | CandidatesOnly) -> Evaluation:
         """Evaluate `state.candidates` (R, n, d); every array of the evaluation has the runs as its first axis."""
@@ -98,6 +106,15 @@ class Carry(NamedTuple):
     stop_state: StopState | None
 
 
+class LastSamples(NamedTuple):
+    """Where a search under noise has ended, of R runs."""
+
+    centre: Array  # (R, d), of its last samples, in the unit cube
+    root: Array  # (R, d, d), of their covariance
+    points: Array  # (R, k, d), the survivors with the best values, which are lucky ones
+    violation: Array  # (R, k)
+
+
 class Finished(NamedTuple):
     """The results of a batch of R runs."""
 
@@ -107,6 +124,7 @@ class Finished(NamedTuple):
     belongs: Array | None  # whether each of them is on the front, (R, k)
     opponents: Array | None  # (R, ...), what they were judged by besides the problem
     by_method: Array | None  # (R, k), evaluations of each method of an algorithm that combines some
+    last: LastSamples | None = None  # of a noisy objective
 
 
 @jax.tree_util.register_dataclass
@@ -118,7 +136,7 @@ class Search:
     objective, consts: of a traced problem; None where the caller evaluates.
     repairs: number of candidates per generation that are repaired before evaluation, by the objective's `repair`.
     differences: whether they are repaired by finite differences instead, which the engine evaluates, see
-        repair_by_differences.py.
+        candidate_repair.py.
     per_run_stopping: whether runs can finish before others.
     stop_when_all_done: whether the engine's loop ends with the last running run; a single run then needs no copy of its
         state from before.
@@ -126,6 +144,7 @@ class Search:
     resamples: number of fresh points that may replace a candidate that failed.
     all_discrete: whether all variables are codes of integers or choices.
     n_devices: devices that share the evaluation of a generation; 0 where one evaluates all of it.
+    noisy: whether the values are random.
     splits_last: whether the last generation may be a part of one, so that the budget is used to the last evaluation.
     """
 
@@ -143,6 +162,7 @@ class Search:
     resamples: int = static(0)
     all_discrete: bool = static(False)
     n_devices: int = static(0)
+    noisy: bool = static(False)
     splits_last: bool = static(False)
 
     @property
@@ -150,14 +170,18 @@ class Search:
         """The columns of the history."""
         return Columns(self.shape, self.rules.reference is not None, self.bounds.dim if self.record_best_x else 0)
 
-    def begin(self, keys: Array, initial: Array | None = None) -> Carry:
+    def begin(self, keys: Array, initial: Array | None = None, known: tuple[Array, Evaluation] | None = None) -> Carry:
         """Return the carry before the first generation of the runs with these keys (R, 2).
 
         initial: points (k, d) that replace the first candidates of every run, or (R, k, d), those of each run.
+        known: evaluated points for an algorithm that learns from them, see `TakesKnownValues`.
         """
 
         def init(algorithm: Algorithm, key: Array, points: Array | None) -> State:
             state = algorithm.init(random.fold_in(key, 0), self.bounds, self.shape)
+            if known is not None:
+                assert isinstance(algorithm, TakesKnownValues)
+                state = algorithm.with_known_values(state, *known)
             return state if points is None else insert_initial_points(algorithm, state, points)
 
         single = jax.tree.map(
@@ -187,7 +211,7 @@ class Search:
         if type(self.algorithm).start is Algorithm.start:
             return carry
         asked = self.ask(carry, 1)
-        started = self.start(asked, self.evaluate(asked))
+        started = self.start(asked, self.evaluate(asked, keys))
         state = started.state._replace(candidates=carry.state.candidates)  # not repaired yet
         if carry.stop_state is None or carry.stop_state.state is None:
             return carry._replace(state=state)
@@ -200,12 +224,16 @@ class Search:
             state = state._replace(candidates=self._repair(state.candidates, number))
         return Carry(state, None if carry.stop_state is None else StopState(None, carry.stop_state.stop_columns))
 
-    def evaluate(self, asked: Carry) -> Evaluation:
-        """Evaluate the candidates of a traced objective."""
+    def evaluate(self, asked: Carry, keys: Array) -> Evaluation:
+        """Evaluate the candidates of a traced objective. keys: (R, 2), of the generation."""
         assert self.objective is not None and self.consts is not None
+        state: State | CandidatesOnly = asked.state
+        if self.objective.is_random:
+            noise_keys = jax.vmap(lambda key: random.fold_in(key, random.Stream.NOISE))(keys)
+            state = CandidatesOnly(jax.vmap(append_keys)(state.candidates, noise_keys))
         if self.n_devices:
-            return evaluate_sharded(self.objective, self.consts, asked.state.candidates, self.n_devices)
-        return self.objective.evaluate(self.consts, asked.state)
+            return evaluate_sharded(self.objective, self.consts, state.candidates, self.n_devices)
+        return self.objective.evaluate(self.consts, state)
 
     def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
         """Call the algorithm's `start` with the evaluation of the first candidates, before `tell`."""
@@ -246,8 +274,13 @@ class Search:
             stop_columns: Array | None,
             termination: Array | None,
             budget: Array | None,
+            n_candidates: Array | None,
         ) -> tuple[Array | None, Array]:
-            n_evaluations = self._count_affordable(count_evaluations(algorithm, before, number), budget)
+            count = count_evaluations(algorithm, before, number)
+            if evaluation.known is not None and n_candidates is not None:
+                evaluated = jnp.arange(evaluation.known.shape[0]) < n_candidates
+                count = count - jnp.sum(evaluation.known & evaluated)
+            n_evaluations = self._count_affordable(count, budget)
             if evaluation.again is not None:
                 n_evaluations = n_evaluations + jnp.sum(evaluation.again)
             record = self._summarize(state.parents, select_solutions(algorithm, state), evaluation, n_evaluations)  # type: ignore[arg-type]
@@ -265,9 +298,10 @@ class Search:
             if stop_columns is None or self.rules.evaluations is None
             else jnp.asarray(self.rules.evaluations) - stop_columns[:, SPENT]
         )
-        in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0)
+        n_candidates = None if evaluation.known is None else self.counts(asked, number, evaluation.known)
+        in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0, 0)
         stop_columns, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
-            self.algorithm, asked.state, state, evaluation, stop_columns, termination, budget
+            self.algorithm, asked.state, state, evaluation, stop_columns, termination, budget, n_candidates
         )
         before = asked.state if self._keeps(keys) else None
         return Carry(state, None if stop_columns is None else StopState(before, stop_columns)), row
@@ -279,7 +313,7 @@ class Search:
         asked, lost = self.ask(carry, number), None
         if self.differences:
             asked, lost = repair_traced(self, asked, number)
-        evaluation = self.evaluate(asked)
+        evaluation = self.evaluate(asked, keys)
         if self.resamples:
             asked, evaluation = resample_failed(self, asked, keys, number, evaluation)
         if lost is not None:
@@ -305,7 +339,20 @@ class Search:
 
         chosen = jax.vmap(best_of)(jnp.arange(count))
         survivors = jax.tree.map(lambda a: a[chosen], state.parents)
-        return Finished(best.x, survivors, None, None, opponents, by_method)
+        last = self._last_samples(state) if self.noisy else None
+        return Finished(best.x, survivors, None, None, opponents, by_method, last)
+
+    def _last_samples(self, state: State) -> LastSamples:
+        """Return where the runs have ended, for the estimate of their answers."""
+
+        def one(algorithm: Algorithm, state: State) -> LastSamples:
+            population = state.parents
+            violation = jnp.zeros_like(population.fitness) if population.violation is None else population.violation
+            rows = jnp.lexsort((population.fitness, violation))[:MAX_FINALISTS]
+            centre, root = estimate_distribution(algorithm, state, self.bounds)
+            return LastSamples(centre, root, population.x[rows], violation[rows])
+
+        return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
     @property
     def setting_axes(self) -> Algorithm:
@@ -335,8 +382,11 @@ class Search:
         turn = rows_to_repair(self, candidates.shape[1], number)
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
-    def counts(self, asked: Carry, number: Array | int) -> Array:
-        """Return how many candidates of each run are to be evaluated, (R,): the first ones."""
+    def counts(self, asked: Carry, number: Array | int, known: Array | None = None) -> Array:
+        """Return how many candidates of each run are to be evaluated, (R,): the first ones.
+
+        known: candidates (R, n) that cost no evaluation.
+        """
 
         def one(algorithm: Algorithm, state: State) -> Array:
             return jnp.asarray(count_evaluations(algorithm, state, number), jnp.int32)
@@ -347,6 +397,9 @@ class Search:
         if not self.splits_last or remaining is None:
             return counts
         remaining = remaining - jnp.where(remaining > self.repair_cost, self.repair_cost, 0)
+        if known is not None:
+            costs = jnp.cumsum(~known, axis=1)
+            return jnp.minimum(counts, jnp.sum(costs <= remaining[:, None], axis=1, dtype=jnp.int32))
         return jnp.clip(counts, 0, remaining.astype(jnp.int32))
 
     @property
@@ -381,7 +434,7 @@ class Search:
         if self.algorithm.traits.fixed_evaluations and not self.splits_last:
             return evaluation
         rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
-        is_evaluated = rows < self.counts(asked, number)[:, None]
+        is_evaluated = rows < self.counts(asked, number, evaluation.known)[:, None]
         return evaluation._replace(
             objectives=jnp.where(is_evaluated[..., None], evaluation.objectives, jnp.inf),
             violation=None if evaluation.violation is None else jnp.where(is_evaluated, evaluation.violation, jnp.inf),
@@ -443,7 +496,7 @@ class Search:
         share of feasible survivors; with a reference point the hypervolume of the front. front: where the answer is
         taken from; what is best is looked for there. For one objective the best is the best individual's, feasible ones
         first; for several it is the least of each among the least infeasible. Mean and worst are over the survivors
-        that did not fail.
+        that did not fail. Of a noisy objective the best is the mean of the fresh values: a survivor's is a lucky draw.
         """
         values = population.objectives
         dtype = values.dtype
@@ -460,16 +513,25 @@ class Search:
         if evaluation.lost is not None:
             failed = failed + jnp.sum(evaluation.lost.astype(dtype))
         if population.violation is None or front.violation is None:
-            best = jnp.min(front.objectives, axis=0)
+            best = self._mean_of_fresh(evaluation) if self.noisy else jnp.min(front.objectives, axis=0)
             return Record(
                 1.0, failed, n_evaluations, best, mean, worst, hypervolume=volume, hypervolume_error=error, x=x
             )
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
+        best = self._mean_of_fresh(evaluation) if self.noisy else best
         share = jnp.mean((population.violation <= 0).astype(dtype))
         if not self.algorithm.traits.fixed_evaluations:  # of the rows in use
             share = share * values.shape[0] / jnp.maximum(count[0], 1)
         return Record(1.0, failed, n_evaluations, best, mean, worst, least, share, volume, error, x)
+
+    def _mean_of_fresh(self, evaluation: Evaluation) -> Array:
+        """Return the mean of a generation's fresh values, (1,), of its feasible candidates if there are any."""
+        counts = jnp.isfinite(evaluation.fitness)
+        if evaluation.violation is not None:
+            counts = counts & (evaluation.violation == jnp.min(evaluation.violation))
+        total = jnp.sum(jnp.where(counts, evaluation.fitness, 0)) / jnp.maximum(1, jnp.sum(counts))
+        return jnp.where(jnp.any(counts), total, jnp.inf)[None]
 
     def _update_stop_columns(
         self, stop_columns: Array, record: Record[Array], termination: Array | None, over: Array | None
@@ -492,7 +554,9 @@ class Search:
         if over is not None:
             reason = jnp.where(over & (reason == RUNNING), STOP_CODES[Stop.BUDGET], reason)
         reason = jnp.where(hit, STOP_CODES[Stop.TARGET], reason).astype(best.dtype)
-        if record.hypervolume is not None:  # a front may lose points, so the best so far is not always the last
+        if (
+            record.hypervolume is not None or self.noisy
+        ):  # a front may lose points, so the best so far is not always the last
             best, violation = (
                 jnp.where(better, new, stop_columns[i]) for new, i in ((best, BEST), (violation, VIOLATION))
             )

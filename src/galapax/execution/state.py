@@ -13,10 +13,10 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.errors import InputError
-from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Columns, Population, Record
 from galapax.core.space import NumberArray
 from galapax.core.stop import RUNNING, Stop
-from galapax.execution.search import REASON, Carry, Finished, Search
+from galapax.execution.search import REASON, Carry, Finished, LastSamples, Search
 from galapax.numerics import compile_cache, devices
 
 if TYPE_CHECKING:
@@ -318,6 +318,17 @@ class Polish(NamedTuple):
         return text + (f"; for {n_rough} of them the gradient does not agree with the function" if n_rough else "")
 
 
+class Estimate(NamedTuple):
+    """The answers of runs of a random objective, from evaluations after the search."""
+
+    interval: np.ndarray  # (R, 2) 95 % confidence interval of the mean at x; NaN where there is none
+    evaluations: np.ndarray  # (R,) that it took
+    found: np.ndarray | None = None  # (R, 2) of a black box, the two values at x which showed that they are random
+
+    def rows(self, chosen: slice | np.ndarray) -> Estimate:
+        return Estimate(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
+
+
 @dataclass
 class Outcome:
     """What a batch of R runs left: tracks, histories, best points, populations."""
@@ -335,7 +346,9 @@ class Outcome:
     by_method: list[list[int]] = field(default_factory=list)  # of each run: evaluations of each method, if it has some
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
     snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
-    refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made by the gradient
+    refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made after a search
+    last: LastSamples | None = None  # of a random objective
+    estimate: Estimate | None = None  # the same
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """Return the outcome of these runs. The history ends with the longest of them."""
@@ -344,12 +357,15 @@ class Outcome:
         polish, rows = self.polish, int(track.generations.max(initial=0))
         if isinstance(polish, Polish):
             polish, rows = polish.rows(chosen), rows + 1
+        rows += self.estimate is not None
         whole_history = to_host(self.history)
         history = None if whole_history is None else whole_history[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
         snapshots = {g: jax.tree.map(lambda a: a[chosen], population) for g, population in self.snapshots.items()}
         fields: dict[str, Any] = {
             "x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish, "snapshots": snapshots,
+            "last": None if self.last is None else jax.tree.map(lambda part: part[chosen], self.last),
+            "estimate": None if self.estimate is None else self.estimate.rows(chosen),
         }  # fmt: skip
         for name in ("sizes", "searches", "refinements", "by_method"):
             per_run = getattr(self, name)
@@ -383,7 +399,43 @@ class Outcome:
             by_method=[counts for b in batches for counts in b.by_method],
             snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
             refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
+            last=_join_last([b.last for b in batches if b.last is not None]),
         )
+
+
+def _join_last(parts: list[LastSamples]) -> LastSamples | None:
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts) if parts else None
+
+
+def append_history_row(
+    history: np.ndarray,
+    columns: Columns,
+    n_generations: np.ndarray,
+    evaluations: np.ndarray,
+    is_changed: np.ndarray,
+    best: np.ndarray,
+    x: np.ndarray,
+    violation: np.ndarray | None = None,
+) -> np.ndarray:
+    """Append what followed the search to the history: (R, G + 1, columns), after each run's n_generations (R,) rows.
+
+    evaluations: that it took. best, x, violation: of the answers that `is_changed` (R,).
+    """
+    extended = np.concatenate([history, history[:, -1:]], axis=1)
+    last = extended[np.arange(len(n_generations)), n_generations - 1]  # (R, columns)
+    record = Record.unpack(last, columns, HISTORY_FIRST_COLUMN)  # views
+    record.evaluations[:] = evaluations
+    record.best[:, 0] = np.where(is_changed, best, record.best[:, 0])
+    if record.violation is not None and violation is not None:
+        record.violation[:] = np.where(is_changed, violation, record.violation)
+    if record.x is not None:
+        record.x[:] = np.where(is_changed[:, None], x, record.x)
+    number = np.arange(extended.shape[1])[None, :]
+    extended = np.where((number >= n_generations[:, None])[:, :, None], last[:, None, :], extended)
+    Record.unpack(extended, columns, HISTORY_FIRST_COLUMN).evaluations[number > n_generations[:, None]] = (
+        0  # a run that is over takes no more
+    )
+    return extended
 
 
 def best_of_run(outcome: Outcome, row: int) -> Population:
@@ -442,6 +494,7 @@ def build_outcome(batch: Slice, finished: Finished) -> Outcome:
     total = Outcome(
         track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells),
         by_method=[] if finished.by_method is None else np.asarray(finished.by_method).tolist(),
+        last=None if finished.last is None else jax.tree.map(np.asarray, finished.last),
     )  # fmt: skip
     return total.of_runs(batch.active_rows) if len(batch.active_rows) < len(cells) else total
 

@@ -28,10 +28,10 @@ from galapax.execution.memory import map_on_threads
 from galapax.execution.search import Carry, Search
 from galapax.execution.state import summarize_chunk
 from galapax.fused import kernel as kernels
+from galapax.fused.array_ir import NotFusible
 from galapax.fused.cpu_kernel import CpuKernel
 from galapax.fused.cuda import CudaKernel, current_device
 from galapax.fused.generation_table import TABLE_GENERATIONS
-from galapax.fused.graph import NotFusible
 from galapax.fused.kernel import Layout, drop_previous_state
 from galapax.fused.kernel_source import KernelSource, LaunchShape
 from galapax.numerics import devices

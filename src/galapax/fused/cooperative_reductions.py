@@ -16,10 +16,8 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from galapax.fused.bitplane_selection import emit_replacement_table
+from galapax.fused.array_ir import Kind, Node, NotFusible
 from galapax.fused.c_expressions import (
-    CUMULATIVE_OPS,
-    REDUCTION_OPS,
     STORAGE_TYPES,
     TYPE_SUFFIXES,
     Expr,
@@ -29,7 +27,6 @@ from galapax.fused.c_expressions import (
     index_text,
     is_float,
 )
-from galapax.fused.graph import Node, NotFusible
 from galapax.fused.index_maps import clamp_index
 from galapax.fused.iteration_domains import (
     axis_lengths,
@@ -38,7 +35,6 @@ from galapax.fused.iteration_domains import (
     squeeze_shape,
     thread_axes,
 )
-from galapax.fused.scan import emit_scan
 
 if TYPE_CHECKING:
     from galapax.fused.loop_codegen import KernelBuilder
@@ -64,13 +60,13 @@ _TAKE_PREFIXES = {Broadcast.PER_BLOCK: "OWN_", Broadcast.HISTORY_WARP: "LATE_"} 
 def is_order_independent(root: Node) -> bool:
     """True if partial results may be combined in any order with bitwise the same result."""
     is_integer = not root.inputs[0].dtype.startswith("float") and root.dtype != "bool"
-    return root.op in ("reduce_max", "reduce_min") or (root.op == "reduce_sum" and is_integer)
+    return root.spec.combiner in ("max", "min") or (root.spec.combiner == "add" and is_integer)
 
 
 def _strip_reshapes(root: Node) -> Node:
     """Return the operand of a reduction without the reshapes around it."""
     node = root.inputs[0]
-    while node.op in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim") and node.inputs[0].size == node.size:
+    while node.spec.keeps_order and node.inputs[0].size == node.size:
         node = node.inputs[0]
     return node
 
@@ -80,9 +76,9 @@ def pair_extremes_with_positions(stage: Sequence[Node]) -> dict[int, tuple[Node,
 
     Returns {id of the extreme: (extreme, position)}.
     """
-    matching_ops = {("reduce_min", "argmin"), ("reduce_max", "argmax")}
+    matching = {("min", "least"), ("max", "most")}
     scalars = [r for r in stage if r.size == 1 and is_cooperative_reduction(r)]
-    pairs = [(a, b) for a, b in itertools.product(scalars, scalars) if (a.op, b.op) in matching_ops]
+    pairs = [(a, b) for a, b in itertools.product(scalars, scalars) if (a.spec.combiner, b.spec.combiner) in matching]
     return {a.id: (a, b) for a, b in pairs if _strip_reshapes(a) is _strip_reshapes(b)}
 
 
@@ -92,10 +88,10 @@ def declare_accumulators(e: KernelBuilder, root: Node) -> Accumulators:
     accumulators = []
     for _ in range(root.size):
         value, position = e.new_name("s"), e.new_name("s")
-        if root.op in REDUCTION_OPS:
-            e.emit_line(f"TOTAL({c_type(dtype)}, {value}, {identity_element(REDUCTION_OPS[root.op], dtype)});")
+        if root.kind is Kind.REDUCTION:
+            e.emit_line(f"TOTAL({c_type(dtype)}, {value}, {identity_element(root.spec.combiner, dtype)});")
         else:
-            identity = identity_element("min" if root.op == "argmin" else "max", dtype)
+            identity = identity_element(root.spec.combiner, dtype)
             e.emit_line(f"TOTAL_BEST({c_type(dtype)}, {value}, {position}, {identity});")
         accumulators.append((value, position))
     return accumulators
@@ -104,7 +100,7 @@ def declare_accumulators(e: KernelBuilder, root: Node) -> Accumulators:
 def list_cpu_folds(root: Node, accumulators: Accumulators, loop_variable: str) -> list[str]:
     """Return the folds with which a CPU adds each tile of a loop to the accumulators, see prelude.py."""
     operation, i = _c_operation(root), loop_variable
-    if root.op in REDUCTION_OPS:
+    if root.kind is Kind.REDUCTION:
         return [f"FOLD({operation}, {value}, {i})" for value, _ in accumulators]
     return [f"FOLD_BEST({operation}, {value}, {position}, {i})" for value, position in accumulators]
 
@@ -140,7 +136,7 @@ def _accumulate_element(
 ) -> None:
     term, suffix = e.emit_element(root.inputs[0], element), "_TOO" if is_repeated else ""
     operation, i = _c_operation(root), e.loop_variable
-    if root.op in REDUCTION_OPS:
+    if root.kind is Kind.REDUCTION:
         e.emit_line(f"{guard}SEEN{suffix}({operation}, {best}, {i}, {term.text});")
         return
     position = element[axes[0]]
@@ -152,14 +148,11 @@ def _accumulate_element(
 
 def _c_operation(root: Node) -> str:
     """Return the name under which the prelude defines the operation for the operand's type."""
-    suffix = TYPE_SUFFIXES[root.inputs[0].dtype]
-    if root.op in REDUCTION_OPS:
-        return f"{REDUCTION_OPS[root.op]}_{suffix}"
-    return f"{'least' if root.op == 'argmin' else 'most'}_{suffix}"
+    return f"{root.spec.combiner}_{TYPE_SUFFIXES[root.inputs[0].dtype]}"
 
 
 def _identity(root: Node) -> str:
-    return identity_element(REDUCTION_OPS[root.op], root.inputs[0].dtype)
+    return identity_element(root.spec.combiner, root.inputs[0].dtype)
 
 
 def emit_warp_partials(
@@ -168,7 +161,7 @@ def emit_warp_partials(
     """Emit the reduction within each warp, and the store of its partial result."""
     for root in reductions:
         for (value, position), slot in zip(accumulators[root.id], slots[root.id], strict=True):
-            if root.op in REDUCTION_OPS:
+            if root.kind is Kind.REDUCTION:
                 e.emit_line(f"GIVE({_c_operation(root)}, {value}, {slot});")
             else:
                 e.emit_line(f"GIVE_BEST({_c_operation(root)}, {value}, {position}, {slot});")
@@ -182,7 +175,7 @@ def emit_block_partials(
     if shared_slots:
         e.emit_line("BLOCK_BARRIER")
     for number, (root, slot) in enumerate(shared_slots):
-        if root.op not in REDUCTION_OPS:
+        if root.kind is not Kind.REDUCTION:
             e.emit_line(f"PASS_BEST({_c_operation(root)}, {slot}, {number});")
         else:
             macro = "MEET" if strategies[root.id] == Broadcast.ATOMIC else "PASS"
@@ -211,7 +204,7 @@ def bind_results(
     """After the barrier, combine the partial results and bind the reductions to registers of every thread."""
     gathered = [(r, slot) for r in reductions if strategies[r.id] == Broadcast.GATHER for slot in slots[r.id]]
     for number, (root, slot) in enumerate(gathered):
-        if root.op in REDUCTION_OPS:
+        if root.kind is Kind.REDUCTION:
             e.emit_line(f"FETCH({_c_operation(root)}, {_identity(root)}, {slot}, {number});")
         else:
             e.emit_line(f"FETCH_BEST({_c_operation(root)}, {slot}, {number});")
@@ -223,7 +216,7 @@ def bind_results(
             names.append(e.new_name("r"))
             if strategies[root.id] == Broadcast.ATOMIC:
                 text = f"MET({_c_operation(root)}, {slot})"
-            elif root.op in REDUCTION_OPS:
+            elif root.kind is Kind.REDUCTION:
                 text = f"{prefix}TAKE({_c_operation(root)}, {_identity(root)}, {slot}, {value})"
             else:
                 text = f"{prefix}TAKE_BEST({_c_operation(root)}, {slot}, {position})"
@@ -236,21 +229,7 @@ MAX_REDUNDANT_COMPARISONS = 2**17  # each block sorts redundantly where it takes
 MAX_SORTED_LENGTH = 4096  # comparing all pairs of more would take too long
 
 
-def emit_collective(e: KernelBuilder, node: Node) -> None:
-    """Emit a collective operation and bind its result."""
-    if node.op in CUMULATIVE_OPS:
-        emit_scan(e, node)
-    elif node.op == "sort":
-        _emit_rank_sort(e, node)
-    elif node.op == "cholesky":
-        _emit_cholesky(e, node)
-    elif node.op == "replacement_index":
-        emit_replacement_table(e, node)
-    else:
-        _emit_scatter(e, node)
-
-
-def _emit_rank_sort(e: KernelBuilder, node: Node) -> None:
+def emit_rank_sort(e: KernelBuilder, node: Node) -> None:
     """Emit a rank sort, which compares all pairs: O(n^2) work, but no barrier before its end."""
     axis, keys = int(node.params["dimension"]), int(node.params["num_keys"])
     operands = node.inputs
@@ -283,7 +262,7 @@ def _emit_rank_sort(e: KernelBuilder, node: Node) -> None:
         e.bind(node, targets[0])
 
 
-def _emit_cholesky(e: KernelBuilder, node: Node) -> None:
+def emit_cholesky(e: KernelBuilder, node: Node) -> None:
     """Emit Cholesky factorisations, one matrix per warp: columns depend on each other, and a warp needs no barrier."""
     target = e.allocate(node.size, node.dtype)
     e.emit_copy(node.inputs[0], target)
@@ -293,7 +272,7 @@ def _emit_cholesky(e: KernelBuilder, node: Node) -> None:
     e.bind(node, target)
 
 
-def _emit_scatter(e: KernelBuilder, node: Node) -> None:
+def emit_scatter(e: KernelBuilder, node: Node) -> None:
     """Emit a scatter of many windows into the array allocated for it."""
     operand, indices, updates = node.inputs
     numbers = node.params["dimension_numbers"]
@@ -304,7 +283,9 @@ def _emit_scatter(e: KernelBuilder, node: Node) -> None:
     inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     window_axes = [a for a in range(len(operand.shape)) if a not in inserted]
     sizes = {a: updates.shape[w] for a, w in zip(window_axes, numbers.update_window_dims, strict=True)}
-    with e.parallel_loop(squeeze_shape(updates.shape), per_block=per_block, has_atomics=node.op != "scatter") as index:
+    with e.parallel_loop(
+        squeeze_shape(updates.shape), per_block=per_block, has_atomics=bool(node.spec.combiner)
+    ) as index:
         element = e.full_index(updates.shape, index)
         batch = [element[a] for a in scatter_dims]
         operand_index: list[Index] = [0] * len(operand.shape)
@@ -324,10 +305,12 @@ def _emit_scatter(e: KernelBuilder, node: Node) -> None:
             operand_index[axis] = e.add_index(operand_index[axis], start_index)
         value = e.emit_element(updates, element)
         address = f"{target}[{index_text(e.flatten_index(operand_index, operand.shape))}]"
-        if node.op == "scatter":
+        if not node.spec.combiner:
             update = f"{address} = ({STORAGE_TYPES[node.dtype]}){value.text};"
-        elif node.dtype in ("int32", "uint32") or (node.op == "scatter-add" and node.dtype in ("float32", "float64")):
-            update = f"ATOMIC_{node.op.removeprefix('scatter-').upper()}(&{address}, {value.text});"
+        elif node.dtype in ("int32", "uint32") or (
+            node.spec.combiner == "add" and node.dtype in ("float32", "float64")
+        ):
+            update = f"ATOMIC_{node.spec.combiner.upper()}(&{address}, {value.text});"
         else:
             raise NotFusible(f"{node.op} of {node.dtype}")
         e.emit_line(f"if ({' && '.join(tests) or '1'}) {update}")

@@ -15,7 +15,7 @@ from jax import Array
 from galapax.core.algorithm import is_shared
 from galapax.core.stop import RUNNING
 from galapax.execution.search import REASON, Carry, Search, StopState, TracedObjective
-from galapax.fused.graph import NotFusible
+from galapax.fused.array_ir import NotFusible
 from galapax.fused.kernel_source import KernelSource, LaunchShape, lower_generation
 from galapax.numerics import compile_cache, devices, disk_cache, random
 from galapax.objective.traced import Formulas

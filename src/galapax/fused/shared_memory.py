@@ -16,9 +16,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from galapax.fused.array_ir import Node, postorder
 from galapax.fused.c_expressions import ALIGNMENT_BYTES, ITEM_BYTES
 from galapax.fused.element_codegen import Buffer
-from galapax.fused.graph import Node, postorder
 from galapax.fused.iteration_domains import (
     axis_lengths,
     dependencies,

@@ -363,28 +363,47 @@ def count_objectives(problem: Problem, dtype: str, vectorized: int) -> int:
     dtype: the precision of the run, since JAX remembers arrays that a function closes over in the one it saw first.
     vectorized: how many solutions the function takes at once, or 0.
     """
+    arguments = (jax.random.key(0),) if has_key_parameter(problem.fun) else ()
     for names_or_point in (problem.objectives, problem.reference_point):
         if names_or_point is not None:
             return int(np.size(names_or_point))
     shape = (vectorized, problem.dim) if vectorized else (problem.dim,)
     try:
         with jax.enable_x64(dtype == "float64"):
-            out = jax.eval_shape(lambda x: problem.fun(x), jax.ShapeDtypeStruct(shape, dtype))
+            out = jax.eval_shape(lambda x: problem.fun(x, *arguments), jax.ShapeDtypeStruct(shape, dtype))
         shapes = [leaf.shape for leaf in jax.tree.leaves(out)]  # a list or tuple may be returned as well as an array
         return sum(math.prod(shape[1:] if vectorized else shape) for shape in shapes)
     except Exception:
         return 1
 
 
-def check_arity(name: str, function: Function, vectorized: int = 0) -> None:
-    """Raise an InputError unless the function can be called with one positional argument."""
+KEY_PARAMETERS = ("key", "rng_key")  # names of the second parameter of a random objective
+
+
+def has_key_parameter(function: Function) -> bool:
+    """Whether a function takes a JAX key as its second parameter, by the name of that."""
     try:
-        inspect.signature(function).bind(None)
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    is_positional = len(parameters) > 1 and parameters[1].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return is_positional and parameters[1].name in KEY_PARAMETERS
+
+
+def check_arity(name: str, function: Function, vectorized: int = 0, n_arguments: int = 1) -> None:
+    """Raise an InputError unless the function can be called with so many positional arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * n_arguments)
     except ValueError:
         return  # a builtin without a signature
     except TypeError:
         signature = inspect.signature(function)
         expected = "all solutions x of shape (n, d)" if vectorized else "one solution x of shape (d,)"
+        if n_arguments == 2:
+            raise InputError(
+                f"{name} of a noisy objective that JAX compiles must take two arguments, {expected} and a JAX key; it "
+                f"is defined as {signature}. Write fun(x, key), or pass blackbox=True for one that draws by itself."
+            ) from None
         raise InputError(f"{name} must take one argument, {expected}; it is defined as {signature}.") from None
 
 

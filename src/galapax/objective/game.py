@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ class Game:
 
     program: Jaxpr
     text: str
+    is_random: ClassVar[bool] = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Game) and self.text == other.text

@@ -28,6 +28,7 @@ from galapax.core.user_code import as_user_error, user_location, warn
 from galapax.numerics import compile_cache, trigonometry
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, Literal
+from galapax.numerics.random import fold_in
 from galapax.objective.evaluation_log import summarise
 from galapax.objective.function_identity import Draws, NotHashable, check_arity, check_names, closure_fingerprint
 from galapax.objective.hoist_constants import Constants, HoistedPrograms, call
@@ -35,13 +36,13 @@ from galapax.operators.constraint_handling import newton_repair
 
 
 def check_indices(name: str, program: ClosedJaxpr, dim: int) -> None:
-    """Raise an InputError if a function of one solution (d,) reads x at a constant index out of range."""
+    """Raise an InputError if a function of one solution (d,), its first argument, reads it at an index out of range."""
     constants = {
         var: np.asarray(const)
         for var, const in zip(program.jaxpr.constvars, program.consts, strict=True)
         if jnp.issubdtype(const.dtype, jnp.integer) or const.dtype == bool
     }
-    (x,) = program.jaxpr.invars
+    x = program.jaxpr.invars[0]
 
     def read(atom: object) -> np.ndarray | None:
         return np.asarray(atom.val) if isinstance(atom, Literal) else constants.get(atom)
@@ -72,10 +73,33 @@ FOLDED_PRIMITIVES: dict[str, Any] = {
 }
 
 
-def trace_one(name: str, function: Function, dim: int, dtype: DTypeLike, vectorized: int) -> tuple[ClosedJaxpr, int]:
-    """Trace a function; return its program and how many numbers it returns per solution, or raise an InputError."""
-    check_arity(name, function, vectorized)
+KEY_WORDS = 4  # numbers below 2**16 that stand for a key behind a solution; any precision holds them exactly
+
+
+def append_keys(x: Array, key: Array) -> Array:
+    """Return solutions x (n, d) with a key of their own each, (n, d + KEY_WORDS), derived from `key` (2,)."""
+    words = jax.vmap(lambda row: fold_in(key, row))(jnp.arange(x.shape[0]))
+    halves = jnp.stack([words >> 16, words & 0xFFFF], axis=-1).reshape(x.shape[0], KEY_WORDS)
+    return jnp.concatenate([x, halves.astype(x.dtype)], axis=1)
+
+
+def _split_key(x_and_key: Array, dim: int) -> tuple[Array, Array]:
+    """Return a solution (d,) and its JAX key, as `append_keys` joined them."""
+    halves = x_and_key[dim:].astype(jnp.uint32).reshape(2, 2)
+    return x_and_key[:dim], jax.random.wrap_key_data((halves[:, 0] << 16) | halves[:, 1], impl="threefry2x32")
+
+
+def trace_one(
+    name: str, function: Function, dim: int, dtype: DTypeLike, vectorized: int, takes_key: bool = False
+) -> tuple[ClosedJaxpr, int]:
+    """Trace a function; return its program and how many numbers it returns per solution, or raise an InputError.
+
+    takes_key: its second argument is a JAX key; the program's x has the numbers of `append_keys` behind it.
+    """
+    check_arity(name, function, vectorized, 1 + takes_key)
     x_shape = (vectorized, dim) if vectorized else (dim,)
+    if takes_key:
+        return _trace_random(name, function, dim, dtype)
 
     def make() -> tuple[ClosedJaxpr, object]:
         # a new function each time: JAX keeps the trace of one it has seen, and what that read may have changed
@@ -127,6 +151,23 @@ def trace_one(name: str, function: Function, dim: int, dtype: DTypeLike, vectori
             what = what or "what must be at most 0 (1 - x[0] for x[0] >= 1)"
             raise InputError(f"{name} must return real numbers, got {out.dtype}: return {what}.")
     return traced, _count_outputs(name, [tuple(o.shape) for o in outputs], vectorized)
+
+
+def _trace_random(name: str, function: Function, dim: int, dtype: Any) -> tuple[ClosedJaxpr, int]:
+    """`trace_one` for a function of a solution and a key."""
+
+    def of_both(x_and_key: Array) -> Any:
+        return function(*_split_key(x_and_key, dim))
+
+    program, n_values = trace_one(name, of_both, dim + KEY_WORDS, dtype, 0)
+    x_spec, key_spec = jax.eval_shape(lambda: _split_key(jnp.zeros(dim + KEY_WORDS, dtype), dim))
+    check_indices(name, jax.make_jaxpr(lambda x, key: function(x, key))(x_spec, key_spec), dim)
+    if n_values != 1:
+        raise InputError(
+            f"{name} takes a key and returned {n_values} numbers: the mean of one objective can be minimised. For "
+            "several objectives return their means over a fixed set of random draws."
+        )
+    return program, n_values
 
 
 def _are_equal(one: ClosedJaxpr, other: ClosedJaxpr) -> bool:
@@ -258,6 +299,7 @@ class Formulas:
     aims_at_zero: bool  # whether the refinement aims at eq = 0; else it makes use of the tolerance, which was given
     maximize: Maximize
     together: int  # the functions take so many solutions at once, (n, d); 0 for functions of one, (d,)
+    is_random: bool  # fun takes a key behind each solution, see `append_keys`
     own_trigonometry: bool  # sines and the like are computed by trigonometry.py
     text: str
 
@@ -282,18 +324,19 @@ class Formulas:
         return hash(self.text)
 
     def __call__(self, consts: Constants, x: Array) -> Evaluation:
-        """Evaluate candidates x (n, d)."""
+        """Evaluate candidates x (n, d), of a random objective (n, d + KEY_WORDS)."""
         return summarise(*self._values(consts, x, self.own_trigonometry), self.eq_tolerance)
 
     def _values(self, consts: Constants, x: Array, own_trigonometry: bool) -> tuple[Array, Array | None, Array | None]:
         """Objectives (n, m) to be minimised, inequalities (n, p) and equalities (n, q) as they are."""
 
-        def values(program: Jaxpr) -> Array:
+        def values(program: Jaxpr, x: Array) -> Array:
             out = _each_row(program, consts, x, own_trigonometry) if not self.batched else call(program, consts, x)
             return _stack(out, x.shape[0]).astype(x.dtype)
 
-        objectives = values(self.fun)
-        ineq, eq = (values(program) if program else None for program in (self.ineq, self.eq))
+        objectives = values(self.fun, x)
+        x = x[:, :-KEY_WORDS] if self.is_random else x
+        ineq, eq = (values(program, x) if program else None for program in (self.ineq, self.eq))
         return orient(objectives, self.maximize), ineq, eq
 
     def facts(self, consts: Constants, x: Array) -> Array:
@@ -361,22 +404,25 @@ class Traced(NamedTuple):
         return self.formulas(self.consts, x)
 
 
-def trace(problem: Problem, dtype: str, *, maximize: Maximize = False, vectorized: int = 0) -> Traced:
+def trace(
+    problem: Problem, dtype: str, *, maximize: Maximize = False, vectorized: int = 0, is_random: bool = False
+) -> Traced:
     """Turn a problem's functions into JAX programs, or say what is wrong with them.
 
-    vectorized: 0 for functions of one solution (d,), else the number n of rows they are given at once.
+    vectorized: 0 for functions of one solution (d,), else the number n of rows they are given at once. is_random: fun
+        takes a JAX key.
     """
     try:
         functions: Any = [f if f is None else closure_fingerprint(f) for f in (problem.fun, problem.ineq, problem.eq)]
     except NotHashable:
         functions = None
     if functions is None:
-        return _trace_functions(problem, dtype, maximize, vectorized)
-    sizes = (problem.dim, str(dtype), problem.eq_tolerance, maximize, vectorized)
+        return _trace_functions(problem, dtype, maximize, vectorized, is_random)
+    sizes = (problem.dim, str(dtype), problem.eq_tolerance, maximize, vectorized, is_random)
     cache_key = (*functions, sizes, compile_settings(), CONFIG.jax_default_matmul_precision, VECTOR_TRIGONOMETRY)
     traced = _traced_by_identity.get(cache_key)
     if traced is None:
-        traced = _trace_functions(problem, dtype, maximize, vectorized)
+        traced = _trace_functions(problem, dtype, maximize, vectorized, is_random)
         if (
             sum(array.nbytes for array in traced.consts.arrays) < MAX_CACHED_BYTES
         ):  # those that the functions make themselves
@@ -386,19 +432,21 @@ def trace(problem: Problem, dtype: str, *, maximize: Maximize = False, vectorize
     return traced
 
 
-def _trace_functions(problem: Problem, dtype: str, maximize: Maximize, vectorized: int) -> Traced:
+def _trace_functions(problem: Problem, dtype: str, maximize: Maximize, vectorized: int, is_random: bool) -> Traced:
     closed: dict[str, ClosedJaxpr] = {}
     counts = {"fun": 0, "ineq": 0, "eq": 0}
     for name in counts:
         function = getattr(problem, name)
         if function is not None:
-            closed[name], counts[name] = trace_one(name, function, problem.dim, dtype, vectorized)
+            takes_key = is_random and name == "fun"
+            closed[name], counts[name] = trace_one(name, function, problem.dim, dtype, vectorized, takes_key)
     shape = Shape(counts["fun"], counts["ineq"], counts["eq"])
     check_names(problem, shape, maximize)
     hoisted = HoistedPrograms(list(closed.values()))
     own_trigonometry = not vectorized and _replaces_trigonometry([program.jaxpr for program in closed.values()])
     is_given = problem.eq_tolerance is not None
-    header = f"eq_tolerance {problem.eq_tolerance}\n{shape} {is_given} {maximize} {vectorized} {own_trigonometry}"
+    flags = f"{is_given} {maximize} {vectorized} {is_random} {own_trigonometry}"
+    header = f"eq_tolerance {problem.eq_tolerance}\n{shape} {flags}"
     program_texts = tuple(f"{name}: {text_of(program.jaxpr)}" for name, program in closed.items())
     cache_key = (header, program_texts, hoisted.pattern)
     if cache_key not in _formulas_by_trace:
@@ -413,6 +461,7 @@ def _trace_functions(problem: Problem, dtype: str, maximize: Maximize, vectorize
             not is_given,
             maximize,
             together=vectorized,
+            is_random=is_random,
             own_trigonometry=own_trigonometry,
             text=text,
         )
@@ -459,18 +508,26 @@ PROBE_ROWS = 8  # points at which an objective is tried before the run is compil
 MAX_PROBES = 512  # points at which one is tried that has no value at the first ones: most of the box may be a penalty
 
 
-def evaluate_rows(formulas: Formulas, consts: Constants, x: Array) -> Evaluation:
-    return formulas(consts, x)
+def evaluate_rows(formulas: Formulas, consts: Constants, x: Array, key: Array) -> Evaluation:
+    return formulas(consts, append_keys(x, key) if formulas.is_random else x)
 
 
-def evaluate_points(traced: Traced, points: np.ndarray, dtype: DTypeLike, rows: int = PROBE_ROWS) -> Evaluation:
-    """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once."""
+def evaluate_points(
+    traced: Traced, points: np.ndarray, dtype: DTypeLike, rows: int = PROBE_ROWS, key: np.ndarray | None = None
+) -> Evaluation:
+    """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once.
+
+    key: (2,), from which each row of a random objective gets its key.
+    """
+    key = np.zeros(2, np.uint32) if key is None else key
     formulas, consts = traced
     rows = formulas.together or rows
     evaluations = []
-    for rows_now in (points[i : i + rows] for i in range(0, len(points), rows)):
+    for i in range(0, len(points), rows):
+        rows_now = points[i : i + rows]
+        block_key = np.array([key[0], np.uint32((int(key[1]) + i) % 2**32)], np.uint32)
         padded = np.concatenate([rows_now, np.repeat(rows_now[:1], rows - len(rows_now), axis=0)])
-        out = jax.device_get(compile_cache.call(evaluate_rows, (formulas,), consts, padded.astype(dtype)))
+        out = jax.device_get(compile_cache.call(evaluate_rows, (formulas,), consts, padded.astype(dtype), block_key))
         evaluations.append(jax.tree.map(lambda a: a[: len(rows_now)], out))  # noqa: B023 (used at once)
     return jax.tree.map(lambda *a: np.concatenate(a), *evaluations)
 

@@ -120,6 +120,7 @@ class Runs(HTMLRepr):
     history: DeferredHistory = DeferredHistory()
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
     hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
+    fun_interval: np.ndarray | None = None  # (R, 2), of a random objective
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -187,6 +188,8 @@ class Result(dict[str, Any], HTMLRepr):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value.
+    fun_interval: of a random objective, the 95 % confidence interval (2,) of its mean at x, whose estimate fun is; NaN
+        where the run was stopped before x could be evaluated again.
     feasible, violation: whether it satisfies the constraints, and its total violation.
     success: True if the answer is feasible and reached the target or, without a target, the search converged.
     stop, message: which rule ended the run, as a word and as a sentence.
@@ -367,8 +370,10 @@ class Result(dict[str, Any], HTMLRepr):
         return ", ".join(items + [f"{n_hidden} more"] * (n_hidden > 0))
 
     def __repr__(self) -> str:
-        names = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
-        lines = [f"{name:>10}: {self._format_entry(name)}" for name in names if name in self]
+        names = ("message", "success", "fun", "fun_interval", "worst_case", "x", "y", "feasible", "nit", "nfev",
+                 "n_failed", "seed")  # fmt: skip
+        labels = {"fun_interval": "interval"}
+        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in names if name in self]
         for failed in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {failed.error}, at x = {_format_value(failed.x)}")
         if "F" in self:

@@ -27,7 +27,8 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Population, Shape
 from galapax.core.stop import Stop
 from galapax.execution.observers import Checkpoint
-from galapax.execution.state import BatchCheckpoint, Outcome, Polish, Survivors, Track
+from galapax.execution.search import LastSamples
+from galapax.execution.state import BatchCheckpoint, Estimate, Outcome, Polish, Survivors, Track
 from galapax.numerics import devices
 from galapax.objective.evaluation_log import Failed
 from galapax.objective.worker import Failure
@@ -40,7 +41,9 @@ REGISTERED_TYPES: dict[str, type] = {
     c.__name__: c
     for c in (
         Failed,
+        Estimate,
         Failure,
+        LastSamples,
         Outcome,
         Polish,
         Population,

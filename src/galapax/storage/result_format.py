@@ -23,6 +23,7 @@ from galapax.core.variables import boolean, choice, integer, real
 from galapax.objective.evaluation_log import Failed
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
+from galapax.results.minima import Minima
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 
@@ -48,6 +49,8 @@ OPTIONAL_KEYS = (
     "refinements",
     "n_cached",
     "command",
+    "fun_interval",
+    "unseen",
 )  # of `minimax`, of several objectives, or of what was asked for
 
 BOUND_KEYS = ("lower", "upper", "y_lower", "y_upper")
@@ -140,6 +143,8 @@ def result_to_json(result: Result) -> JSON:
     entries = {
         name: result[name] for name in (*REQUIRED_KEYS, *OPTIONAL_KEYS) if name in REQUIRED_KEYS or name in result
     }
+    if "minima" in result:
+        entries["minima"] = result.minima.as_json()
     entries["failures"] = [failure._asdict() for failure in result.get("failures", ())]
     if "evaluations" in result:
         errors = result.evaluations.error
@@ -235,7 +240,13 @@ def result_from_json(data: JSON) -> Result:
     for name in ("y", "worst_cases"):
         if name in data:
             result[name] = np.array(data[name], np.float64)
-    for name in ("worst_case", "worst_case_sure"):
+    if "fun_interval" in data:
+        result["fun_interval"] = _parse_floats(data["fun_interval"], "fun_interval")
+        if result.fun_interval.shape != (2,):
+            raise ValueError("its fun_interval does not have two ends")
+    if "minima" in data:
+        result["minima"] = Minima.from_json(data["minima"])
+    for name in ("worst_case", "worst_case_sure", "unseen"):
         if name in data:
             result[name] = _parse_number(data[name], name)
     for name in ("x", "ineq", "eq"):
@@ -326,6 +337,7 @@ RUNS_AXES = {
     "n_failed": "runs",
     "success": "runs",
     "hypervolume": "runs",
+    "fun_interval": "runs ends",
 }
 RUN_FRONTS_AXES = {"size": "runs", "X": "rows variables", "F": "rows objectives", "CV": "rows"}
 SNAPSHOT_AXES = {"x": "individuals variables", "objectives": "individuals values", "violation": "individuals"}
@@ -412,7 +424,7 @@ def _read_history(reader: _ArrayReader, prefix: str, ensemble: bool = False) -> 
 
 
 def _read_runs(reader: _ArrayReader, arrays: Arrays) -> Runs:
-    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume"})
+    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume", "fun_interval"})
     runs = Runs(**columns, history=None)
     if "runs.history.generation" in arrays:
         runs = replace(runs, history=_read_history(reader, "runs.history.", ensemble=True))
@@ -433,7 +445,7 @@ class _ArrayReader:
     def __init__(self, arrays: Arrays, result: Result) -> None:
         self.arrays, self.unread = arrays, set(arrays)
         self.m = len(result.fun) if np.ndim(result.fun) else None
-        self.sizes = {"variables": result.x.size, "objectives": self.m or 1, "values": self.m or 1}
+        self.sizes = {"ends": 2, "variables": result.x.size, "objectives": self.m or 1, "values": self.m or 1}
         self.sizes |= {name: 0 if result[name] is None else result[name].size for name in ("ineq", "eq")}
 
     def take(self, prefix: str, axes: Mapping[str, str], optional: set[str] = OPTIONAL_ARRAYS) -> Arrays:

@@ -31,10 +31,19 @@ from galapax.results.study import (
 REFINEMENT_NAME = "gradient refinement"  # the polish, as charts call it
 N_TARGETS = 51  # of a problem, between its first value and its best known one
 Z_95 = 1.96  # standard errors on either side of a 95 % confidence interval
+MEAN_NAME = "mean at x, estimated"  # of a random objective
+INTERVAL_NAME = "its 95 % interval"
 WORST_FOUND_NAME = "worst value found"  # of an x in a min-max search: another y may be worse
 WORST_CHECKED_NAME = "worst case, checked"
 
 VERDICT_FOUND, VERDICT_ENDED, VERDICT_FAILED = "found", "ended", "failed"
+
+
+def format_interval(interval: np.ndarray) -> str:
+    """Format a confidence interval; without fresh evaluations there is none."""
+    if not np.isfinite(interval).all():
+        return "unknown: x was not evaluated again"
+    return f"{interval[0]:.6g} to {interval[1]:.6g}"
 
 
 def verdict(result: Result) -> str:

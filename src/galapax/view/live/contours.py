@@ -79,7 +79,10 @@ class ContourGrids:
             assert isinstance(problem, Problem)
             if self._formulas is None:
                 rows = self.facts.population if settings["vectorized"] else 0
-                self._formulas = trace(problem.in_genes(), dtype, maximize=maximize, vectorized=rows)
+                is_random = bool(settings["noisy"])
+                self._formulas = trace(
+                    problem.in_genes(), dtype, maximize=maximize, vectorized=rows, is_random=is_random
+                )
             formulas = self._formulas
             if objective >= formulas.shape.objectives:
                 return {"why": "Choose one of the objectives."}
