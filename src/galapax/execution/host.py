@@ -393,9 +393,8 @@ class AsyncHostEngine(HostEngine):
     def _evaluations_left(self, batch: Slice, asked: Carry, number: np.int32, n: int) -> float:
         """Return how many evaluations generation `number`, with n of them, and those after it may still make."""
         left = (float(batch.search.rules.generations) - number + 1) * len(asked.state.candidates[0])
-        if batch.search.rules.evaluations is None:
-            return left
-        return min(left, n + float(self.clock.call(Search.spare, (), batch.search, asked, number)[0]))
+        spare = self.clock.call(Search.spare, (), batch.search, asked, number)
+        return left if spare is None else min(left, n + float(spare[0]))
 
 
 def _placeholder_evaluation(asked: Carry, search: Search, failed: Array) -> Evaluation:
