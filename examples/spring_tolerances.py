@@ -1,7 +1,7 @@
 """The spring of spring.py with tolerances: its wire is not drawn exactly, and its load is not known exactly.
 
-Run it with `python examples/spring_tolerances.py`. The lightest spring without tolerances is at three limits at once, so
-that about every second one would break one of them. Here all limits hold together with a probability of 95 %.
+Run it with `python examples/spring_tolerances.py`. The lightest spring without tolerances lies on its limits, so that a
+small error breaks them. Here all limits hold together with a probability of 95 %.
 """
 
 import jax.numpy as jnp

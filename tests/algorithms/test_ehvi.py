@@ -130,3 +130,52 @@ def test_a_front_is_followed_with_few_evaluations_and_again_with_the_same_seed(t
 def test_single_precision_is_refused():
     with pytest.raises(gx.InputError, match="float64"):
         gx.minimize(two_costs, BOX, gx.EHVI(), blackbox=True, generations=5, compute=gx.Compute(dtype="float32"))
+
+
+def engine(point):
+    """A cost and a weight of mixed variables; designs that are long and soft fail, stiff ones are required."""
+    length, cylinders, material = point["length"], point["cylinders"], point["material"]
+    stiffness = {"steel": 2.0, "foam": 0.4, "wood": 1.0}[material]
+    if material == "foam" and length > 1.5:
+        raise ValueError("it breaks")
+    cost = (length - 1) ** 2 + 0.1 * cylinders + 0.3 * stiffness
+    return {"fun": [cost, stiffness * length + 1 / cylinders], "ineq": 2.0 - stiffness * cylinders}
+
+
+ENGINE = {"length": (0.5, 2.0), "cylinders": gx.integer(1, 8), "material": gx.choice("steel", "foam", "wood")}
+
+
+def test_mixed_variables_constraints_and_failures_in_batches_are_the_same_by_minimize_and_by_optimizer():
+    result = gx.minimize(engine, ENGINE, gx.EHVI(population=3), blackbox=True, max_evaluations=36, seed=2)
+    assert result.feasible and result.CV.max() == 0 and result.nfev == 36
+    true = [
+        engine({"length": length, "cylinders": n, "material": m})
+        for length in np.linspace(0.5, 2, 61)
+        for n in range(1, 9)
+        for m in ("steel", "wood")
+    ]
+    best = np.array([value["fun"] for value in true if value["ineq"] <= 0])
+    reference = (3.0, 6.0)
+    assert gx.indicators.hypervolume(result.F, reference) > 0.95 * gx.indicators.hypervolume(best, reference)
+    opt = gx.Optimizer(ENGINE, gx.EHVI(population=3), max_evaluations=36, seed=2)
+    while opt.nfev < 36:
+        trials = opt.ask(3)
+        assert len(trials) == 3
+        for trial in reversed(trials):
+            try:
+                opt.tell(trial, engine(trial.params))
+            except ValueError as error:
+                opt.tell(trial, error)
+    np.testing.assert_array_equal(opt.best.F, result.F)
+
+
+def test_it_is_the_default_of_black_boxes_with_two_or_three_objectives_and_few_evaluations():
+    result = gx.minimize(two_costs, BOX, blackbox=True, max_evaluations=14, seed=4)
+    assert result.settings["algorithm"] == "EHVI" and result.nfev == len(result.evaluations.x) == 14
+    known = gx.minimize(two_costs, BOX, blackbox=True, max_evaluations=14, seed=5, initial=result.evaluations)
+    assert known.settings["algorithm"] == "EHVI" and len(known.evaluations.x) == 28
+    assert gx.indicators.hypervolume(known.F, (15, 15)) > gx.indicators.hypervolume(result.F, (15, 15))
+    assert gx.minimize(two_costs, BOX, blackbox=True, max_evaluations=160).settings["algorithm"] == "nsga2"
+    opt = gx.Optimizer(BOX, max_evaluations=14)
+    opt.tell(opt.ask(), [1.0, 2.0])
+    assert isinstance(opt.algorithm, gx.EHVI)

@@ -34,6 +34,7 @@ SAYS = {
     "portfolio_cvar.py": "0.03485",
     "spring_tolerances.py": "mean weight 0.0151",
     "inventory.py": "mean cost per week 65",
+    "stable_states.py": "16 stable states",
 }
 
 

@@ -22,17 +22,17 @@ from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.local import lbfgs
 from galapax.local.gaussian_process import Process, Sample, append, fit, predict, prior_of
 from galapax.numerics import random
 from galapax.operators.discrete import round_codes
 from galapax.operators.expected_improvement import Boxes, decompose, log_expected_hypervolume_improvement
+from galapax.operators.ranking import dominance_counts
 
 MAX_DEFAULT_EVALUATIONS_PER_VARIABLE = 50  # of a black box with several objectives, up to which models pay
-MAX_DEFAULT_EVALUATIONS = 500  # whose models still take less than a second
+MAX_CAPACITY = 512  # rows of memory, with which a step takes about a second
 CAPACITY_STEP = 32  # rows by which memory grows, so that few programs are compiled
-DEFAULT_CAPACITY = 160  # where nothing limits a run
+DEFAULT_EVALUATIONS = 150  # where nothing limits a run
 FIT_EVALUATIONS = 12  # of the posterior density of hyper-parameters after each generation
 SCREENED = 256  # points of which the most promising are improved
 DESCENTS = 8  # of those
@@ -83,7 +83,8 @@ class EHVI(Algorithm[EHVIState]):
     population: points evaluated at a time, such as the number of workers.
     initial: points of a Latin hypercube that are evaluated before there are models; by default 2 d, at most a third of
         the budget.
-    capacity: evaluations that a run can remember; by default what the budget allows.
+    capacity: evaluations that a run can remember, the least useful are dropped; by default what the budget allows, at
+        most 512.
     """
 
     population: int = static(1)
@@ -91,21 +92,29 @@ class EHVI(Algorithm[EHVIState]):
     capacity: int = static(None)
 
     traits: ClassVar[Traits] = Traits(
-        multi_objective=True, rounds_discrete=False, fast_compile=True, termination_every=1, min_generations=1
+        multi_objective=True,
+        rounds_discrete=False,
+        fast_compile=True,
+        default_generations=DEFAULT_EVALUATIONS,
+        min_generations=1,
     )
 
     def validate(self) -> None:
         check_integer(self.population, "population", 1, "this many points are evaluated at a time")
+        if self.initial is not None:
+            check_integer(self.initial, "initial", 2, "models begin with this many points")
+        if self.capacity is not None:
+            check_integer(self.capacity, "capacity", 2 * self.population, "rows for two generations of points")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        limit = DEFAULT_CAPACITY
+        limit = DEFAULT_EVALUATIONS
         if budget.generations is not None:
             limit = budget.generations * self.population
         if budget.evaluations is not None:
             limit = min(budget.evaluations, limit) if budget.generations is not None else budget.evaluations
         initial = max(2, min(2 * dim, limit // 3)) if self.initial is None else self.initial
-        capacity = limit if self.capacity is None else self.capacity
-        capacity = -(-(capacity + self.population) // CAPACITY_STEP) * CAPACITY_STEP
+        rows = min(limit, MAX_CAPACITY) + self.population
+        capacity = -(-rows // CAPACITY_STEP) * CAPACITY_STEP if self.capacity is None else self.capacity
         return dataclasses.replace(self, initial=initial, capacity=capacity)
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape(2)) -> EHVIState:
@@ -129,21 +138,20 @@ class EHVI(Algorithm[EHVIState]):
             bounds=bounds,
         )
 
+    def with_known_values(self, state: EHVIState, x: Array, evaluation: Evaluation) -> EHVIState:
+        """Add evaluated points to the list, which becomes longer by as many; they count as points of the design."""
+        room = -(-x.shape[0] // CAPACITY_STEP) * CAPACITY_STEP
+        pad = lambda rows, value: jnp.pad(rows, ((0, room), (0, 0))[: rows.ndim], constant_values=value)  # noqa: E731
+        past = state.parents
+        violation = None if past.violation is None else pad(past.violation, jnp.inf)
+        parents = Population(pad(past.x, 0.0), pad(past.objectives, jnp.inf), violation)
+        longer = state._replace(parents=parents, constraints=pad(state.constraints, 0.0))
+        return append_evaluations(longer, x, evaluation, n_spare=self.population)
+
     def step(self, key: Array, state: EHVIState, evaluation: Evaluation) -> EHVIState:
         """Add what was evaluated to the list, and choose the next points."""
-        first, k = state.n_evaluated, self.population
-        trials = as_population(state.candidates, evaluation)
-        is_full = first + k > self.capacity
-
-        def write(rows: Array, new: Array) -> Array:
-            return jnp.where(is_full, rows, lax.dynamic_update_slice_in_dim(rows, new.astype(rows.dtype), first, 0))
-
-        constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
-        state = state._replace(
-            parents=jax.tree.map(write, state.parents, trials),
-            constraints=write(state.constraints, jnp.concatenate(constraints, 1)) if constraints else state.constraints,
-            n_evaluated=jnp.where(is_full, first, first + k),
-        )
+        k = self.population
+        state = append_evaluations(state, state.candidates, evaluation, n_spare=k)
         n_ineq = 0 if evaluation.ineq is None else evaluation.ineq.shape[1]
         shape = Shape(evaluation.objectives.shape[1], n_ineq, state.constraints.shape[1] - n_ineq)
         n_evaluated = state.n_evaluated
@@ -158,9 +166,30 @@ class EHVI(Algorithm[EHVIState]):
         candidates, hyperparameters = lax.cond(n_evaluated < self.initial, sample_design, search_models, state)
         return state._replace(candidates=round_codes(candidates, state.bounds), hyperparameters=hyperparameters)
 
-    def termination(self, state: EHVIState, bounds: Bounds, tolerance: Array) -> Array:
-        is_full = state.n_evaluated + self.population > self.capacity
-        return jnp.where(is_full, STOP_CODES[Stop.BUDGET], RUNNING)
+
+def is_for_front_models(evaluations: int | None, dim: int, objectives: int) -> bool:
+    """Return whether a black box has so few evaluations, and as many objectives, that models of them pay."""
+    if evaluations is None or objectives not in (2, 3):
+        return False
+    return evaluations <= min(MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim, MAX_CAPACITY)
+
+
+def append_evaluations(state: EHVIState, x: Array, evaluation: Evaluation, n_spare: int) -> EHVIState:
+    """Write evaluated points (k, d) into free rows, and then into those whose points the most others dominate.
+
+    n_spare: the last rows, which stay free for points that are believed.
+    """
+    capacity = state.constraints.shape[0] - n_spare
+    row = jnp.arange(capacity)
+    n_dominators = dominance_counts(state.parents.objectives, state.parents.violation)[:capacity]
+    _, rows = lax.top_k(jnp.where(row < state.n_evaluated, n_dominators, 2 * capacity - row), x.shape[0])
+    constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
+    past = state.constraints
+    return state._replace(
+        parents=jax.tree.map(lambda old, new: old.at[rows].set(new), state.parents, as_population(x, evaluation)),
+        constraints=past.at[rows].set(jnp.concatenate(constraints, axis=1)) if constraints else past,
+        n_evaluated=jnp.minimum(state.n_evaluated + x.shape[0], capacity),
+    )
 
 
 def latin_hypercube(key: Array, n: int, dim: int, dtype: jnp.dtype) -> Array:

@@ -23,6 +23,7 @@ from galapax.numerics import devices
 from galapax.objective.function_identity import is_differentiable
 
 DEFAULT_TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
+MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits
 MIN_SHRUNK_POPULATION = 8  # individuals that a population has at least where few evaluations make it smaller
 CONSTRAINED_POLISH_RESERVE_PER_VARIABLE = (
     600  # evaluations a variable that are left for a polish under constraints, if that is not much
@@ -37,6 +38,19 @@ def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
         return str(dtype)
     # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
     return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
+
+
+def count_named_objectives(problem: Problem, options: Options) -> int | None:
+    """Return the number of objectives, if they are named, have a direction each, or have known values."""
+    if options.initial is not None:
+        return int(options.initial.shape.objectives)
+    n_directions = count_directions(options.maximize)
+    return n_directions if problem.objectives is None else len(problem.objectives)
+
+
+def default_evaluations(dim: int) -> int:
+    """Return the default budget of a run that restarts."""
+    return max(20_000, min(10_000 * dim, MAX_DEFAULT_EVALUATIONS))
 
 
 def count_workers(pool: object) -> int:
