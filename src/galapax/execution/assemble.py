@@ -271,14 +271,14 @@ def _add_blackbox_info(task: Task, result: Result, box: BlackBox, is_only_result
         result.message += f" First failure: {box.first_error.rstrip('.')}."
         result["failures"] = tuple(box.failures) if is_only_result else ()
     if is_only_result:
-        result["evaluations"] = _evaluations(task, box)
+        result["evaluations"] = tabulate_calls(task, box)
     if box.halted:
         result.message += f" The workers were lost: {box.halted}."
     if box.workers.memoize and is_only_result:
         result["n_cached"] = box.log.n_cached
 
 
-def _evaluations(task: Task, box: BlackBox) -> Evaluations:
+def tabulate_calls(task: Task, box: BlackBox) -> Evaluations:
     """Return every call of a black box, with x in place of genes."""
     table = box.log.table(box.widths)
     problem = _with_eq_tolerance(task.declared, box)
