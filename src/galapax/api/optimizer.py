@@ -6,7 +6,8 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -68,7 +69,7 @@ from galapax.numerics import compile_cache, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
 from galapax.objective.evaluation_log import EvaluationLog, Failed
 from galapax.objective.function_identity import is_differentiable
-from galapax.objective.traced import trace
+from galapax.objective.traced import Traced, trace
 from galapax.objective.worker import Answer, Call, Failure
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.result import Result
@@ -108,7 +109,7 @@ class Optimizer:
     def __init__(
         self,
         bounds: Any,
-        algorithm: str | Algorithm | None = None,
+        algorithm: str | Algorithm[Any] | None = None,
         *,
         seed: int | None = 0,
         run: int = 0,
@@ -200,7 +201,7 @@ class Optimizer:
         carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial, self._known_values)
         self._asked: Carry = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
-    def _repairing(self, problem: Problem) -> Any:
+    def _repairing(self, problem: Problem) -> Traced | None:
         """The problem's functions, where the algorithm can move candidates onto its constraints with them."""
         if problem.eq is None or not count_repairs(self.algorithm) or not is_differentiable(problem):
             return None
@@ -240,7 +241,13 @@ class Optimizer:
             counts = compile_cache.call(Search.counts, (), self._search, self._asked, np.int32(self._number + 1))
         return int(counts[0])
 
-    def ask(self, k: int | None = None) -> Any:
+    @overload
+    def ask(self, k: None = None) -> Trial: ...
+
+    @overload
+    def ask(self, k: int) -> list[Trial]: ...
+
+    def ask(self, k: int | None = None) -> Trial | list[Trial]:
         """Return a Trial, or with k a list of at most k trials.
 
         Without k there is always one: if all points of the generation are out, it repeats the one that has been out
@@ -435,7 +442,7 @@ class Optimizer:
         self._wait()
 
     @property
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         """What was asked for, as plain values."""
         arguments = {"seed": self.seed, "maximize": self.maximize, "population": self._population, "blackbox": True}
         arguments |= {"max_evaluations": self._budget.evaluations, "generations": self._budget.generations}
@@ -592,7 +599,7 @@ class Optimizer:
             state += f", best {value:.6g}" if self._shape is None or self._shape.objectives == 1 else ""
         return f"Optimizer({pluralize(self.bounds.dim, 'variable')}, {name!r}: {state})"
 
-    def _precision(self) -> Any:
+    def _precision(self) -> AbstractContextManager[object]:
         return jax.enable_x64(self._dtype == "float64")
 
 

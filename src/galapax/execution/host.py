@@ -368,10 +368,10 @@ class AsyncHostEngine(HostEngine):
         batch.track.skipped = batch.track.skipped + (n - n_evaluated)
         n_failed_total = np.zeros((1, n), asked.state.candidates.dtype)
         n_failed_total[0, 0] = n_failed + n - n_evaluated
-        batch.carry, row, packed_summary = self.clock.call(
+        batch.carry, rows, packed_summary = self.clock.call(
             _end_generation, (), batch.search, batch.keys, asked, number, n_failed_total
         )
-        batch.last_rows = [row]
+        batch.last_rows = [rows]
         box.complete_generation()
         return [[packed_summary]]
 

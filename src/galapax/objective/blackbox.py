@@ -104,7 +104,7 @@ class BlackBox:
         return Shape(width["fun"], width["ineq"], width["eq"])
 
     @property
-    def returned_constraints(self) -> dict[str, Any]:
+    def returned_constraints(self) -> dict[str, object]:
         """The constraints that its fun was found to return."""
         return {
             name: returned_by_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls
@@ -134,7 +134,7 @@ class BlackBox:
         """Why no more points can be evaluated, if so."""
         return self.remote.halted if self.remote is not None else ""
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, object]:
         """Return the state for a checkpoint: the log, with the calls of the present generation that have ended."""
         under_way: list[tuple[np.ndarray, Call]] = []
         if self._under_way is not None and self.remote is not None:

@@ -38,7 +38,7 @@ class WorkerTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-def check_policy(on_failure: Any) -> None:
+def check_policy(on_failure: object) -> None:
     if not (on_failure is None or (isinstance(on_failure, str) and on_failure in POLICIES)):
         raise InputError(f'on_failure must be "worst", "raise" or "resample", got {on_failure!r}.')
 

@@ -58,19 +58,19 @@ PROBLEM_KEYS = {"name", "title", "source", "variables", "objectives", "constrain
                 "reference_point", "hypervolume", "eq_tolerance", "optimum"}  # fmt: skip
 
 # types of the entries
-RESULT_TYPES: dict[str, Any] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
+RESULT_TYPES: dict[str, object] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
                                 "n_failed": int, "seed": int, "timings": dict, "settings": dict,
                                 "problem": dict}  # fmt: skip
-SETTINGS_TYPES: dict[str, Any] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
+SETTINGS_TYPES: dict[str, object] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
                                   "problem": str, "dtype": str, "device": str, "runs": int, "first_run": int,
                                   "hyperparameters": dict, "versions": dict}  # fmt: skip
-TIMINGS_TYPES: dict[str, Any] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
+TIMINGS_TYPES: dict[str, object] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
 # without which a result cannot be shown
 REQUIRED_ENTRIES = {
     "settings": ("maximize", "algorithm", "dtype", "device", "runs", "first_run"),
     "timings": ("compile", "run", "host"),
 }
-STUDY_TYPES: dict[str, Any] = {
+STUDY_TYPES: dict[str, object] = {
     "kind": str,
     "axes": dict,
     "labels": list,
@@ -82,7 +82,7 @@ STUDY_TYPES: dict[str, Any] = {
 STUDY_FIELDS = ("kind", "axes", "labels", "targets", "message", "paired", "stop")
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Convert a value to JSON types; NaN and infinities become null."""
     if isinstance(value, dict):
         return {str(k): to_json(v) for k, v in value.items()}
@@ -212,7 +212,7 @@ def _parse_space(description: Any) -> Space | None:
     return Space(tuple(variables), bool(description["is_mapping"]))
 
 
-def _to_label(value: Any) -> Any:
+def _to_label(value: object) -> Any:
     """Convert a JSON list to a tuple, which is a label."""
     return tuple(map(_to_label, value)) if isinstance(value, list) else value
 
@@ -310,20 +310,20 @@ def _parse_failures(data: Any) -> tuple[Failed, ...]:
     return tuple(Failed(x, *text) for x, text in zip(points, texts, strict=True))
 
 
-def _parse_evaluation_errors(entries: Any) -> dict[int, str]:
+def _parse_evaluation_errors(entries: object) -> dict[int, str]:
     """Return why calls of a black box failed, by row of its evaluations."""
     if not isinstance(entries, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in entries):
         raise ValueError("its evaluation_errors are not rows with errors")
     return {int(row): str(error) for row, error in entries}
 
 
-def _parse_floats(values: Any, name: str) -> np.ndarray:
+def _parse_floats(values: object, name: str) -> np.ndarray:
     if not isinstance(values, list):
         raise ValueError(f"its {name} is {abbreviate(values)}")
     return np.array([_parse_number(value, name) for value in values], np.float64)
 
 
-def _parse_number(value: Any, name: str) -> float:
+def _parse_number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         raise ValueError(f"its {name} has {abbreviate(value)} where a number belongs")
     return math.nan if value is None else float(value)
