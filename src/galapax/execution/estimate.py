@@ -12,8 +12,9 @@ import numpy as np
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Record
 from galapax.core.stop import STOP_CODES, Stop
 from galapax.execution.arguments import rechecks_answer
+from galapax.execution.polish import append_history_row
 from galapax.execution.search import LastSamples
-from galapax.execution.state import Estimate, Outcome, append_history_row, to_host
+from galapax.execution.state import Estimate, Outcome, to_host
 from galapax.execution.task import NOISY_SEARCH_SHARE, Task
 from galapax.numerics import random
 from galapax.objective.blackbox import BlackBox
