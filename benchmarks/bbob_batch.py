@@ -17,9 +17,9 @@ from bbob_runs import FINAL, record
 
 import galapax as gx
 from galapax import algorithms
-from galapax.core.evaluation import Evaluation
 from galapax.core.options import Options
-from galapax.execution.slices import width
+from galapax.core.problem import Evaluation
+from galapax.execution.memory import width
 from galapax.execution.solve import solve
 from galapax.execution.task import Task, check_memory, default_algorithm, prepare_task, resolve_options
 from galapax.objective.traced import Formulas

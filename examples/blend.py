@@ -74,6 +74,6 @@ if __name__ == "__main__":
     for name, row in ends.items():
         mix = np.append(result.X[row], result.derived["gravel"][row])
         parts = ", ".join(
-            f"{part} {share:.1%}" for part, share in zip([*problem.variables, "gravel"], mix, strict=True)
+            f"{part} {share:.1%}" for part, share in zip([*problem.variable_names(), "gravel"], mix, strict=True)
         )
         print(f"{name}: cost {result.F[row, 0]:.1f} per t, {result.F[row, 1]:.0f} kg CO2 per t: {parts}")

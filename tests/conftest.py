@@ -26,7 +26,7 @@ import jax
 import pytest
 from support.memory import forget_programs, resident, return_memory
 
-from galapax.execution import memory, slices
+from galapax.execution import memory
 from galapax.numerics import compile_cache, devices, disk_cache
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -121,7 +121,7 @@ def in_batches(monkeypatch):
     """in_batches(3): from now on memory holds three runs at once, a slice each."""
 
     def limit(runs):
-        monkeypatch.setattr(slices, "MOST", 1)
+        monkeypatch.setattr(memory, "MOST", 1)
         monkeypatch.setattr(memory, "NEGLIGIBLE_SHARE", 0.0)
         monkeypatch.setattr(memory, "runs_that_fit", lambda *about: runs)
 

@@ -11,10 +11,10 @@ from collections import Counter
 
 import jax.numpy as jnp
 import galapax as gx
-from galapax.numerics import program_files
+from galapax.numerics import compile_cache
 
 loads, misses = Counter(), Counter()
-load = program_files.load
+load = compile_cache.load
 
 
 def count(name, *arguments):
@@ -23,7 +23,7 @@ def count(name, *arguments):
     return program
 
 
-program_files.load = count
+compile_cache.load = count
 XLA = gx.Compute(engine='xla')
 result = CALL
 answer = [gx.__version__, float(result.fun).hex(), result.x.tobytes().hex(), result.nfev, result.message]

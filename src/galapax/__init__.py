@@ -8,6 +8,7 @@ from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
+from galapax.algorithms.ehvi import EHVI
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
@@ -24,25 +25,30 @@ from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.api.compare import compare
+from galapax.api.minima import minima
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
+from galapax.api.robust import robust
 from galapax.api.sweep import sweep
 from galapax.api.trials import Trial
 from galapax.core.errors import EvaluationError, InputError
-from galapax.core.evaluation import Values
 from galapax.core.hints import PACKAGE_NAMES, find_answers
-from galapax.core.island_model import Islands
 from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
-from galapax.core.problem import Bounds, MinMaxProblem, Problem, box
+from galapax.core.problem import Bounds, MinMaxProblem, Problem, Values, box
+from galapax.core.restarts import Islands
+from galapax.core.uncertainty import normal, scenarios, uniform
 from galapax.core.variables import boolean, choice, integer, real
 from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators
+from galapax.metrics.risk import chance, cvar, mean_std
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
-from galapax.results.result import History, Result, Runs
+from galapax.results.known_values import Evaluated
+from galapax.results.minima import Minima
+from galapax.results.result import History, Result, Robust, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
 
@@ -53,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CMAES",
     "DE",
+    "EHVI",
     "EP",
     "FEP",
     "JSO",
@@ -69,6 +76,7 @@ __all__ = [
     "CoevolutionaryDE",
     "Compute",
     "EpsilonDE",
+    "Evaluated",
     "EvaluationError",
     "Evaluations",
     "History",
@@ -77,6 +85,7 @@ __all__ = [
     "Keep",
     "Live",
     "MinMaxProblem",
+    "Minima",
     "ModelSearch",
     "Optimizer",
     "Problem",
@@ -84,6 +93,7 @@ __all__ = [
     "RandomSearch",
     "RealCodedGA",
     "Result",
+    "Robust",
     "Runs",
     "SharingMOEA",
     "Study",
@@ -98,19 +108,27 @@ __all__ = [
     "box",
     "cache",
     "callbacks",
+    "chance",
     "choice",
     "compare",
+    "cvar",
     "gagpu",
     "indicators",
     "integer",
     "load",
+    "mean_std",
+    "minima",
     "minimax",
     "minimize",
     "mixture",
+    "normal",
     "problems",
     "rand_1",
     "real",
+    "robust",
+    "scenarios",
     "sweep",
+    "uniform",
 ]
 
 

@@ -14,8 +14,7 @@ import galapax as gx
 from galapax.algorithms import archive
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Traits
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 
 ALGORITHMS = ["nsga2", "nsga3", "moead", "sms_emoa", "npga", "sharing_moea", None]
 

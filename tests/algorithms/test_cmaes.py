@@ -8,7 +8,7 @@ import pytest
 import galapax as gx
 from galapax.algorithms.cmaes import CMAES, constants, default_samples
 from galapax.core.algorithm import Budget
-from galapax.core.evaluation import Evaluation, Shape
+from galapax.core.problem import Evaluation, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.selection import rank_by_fitness

@@ -15,11 +15,10 @@ from support.compilations import ON_CPU
 import galapax as gx
 from galapax.algorithms import cde
 from galapax.algorithms.cde import CoevolutionaryDE
-from galapax.core.evaluation import Shape
-from galapax.core.problem import Bounds, Problem
+from galapax.core.problem import Bounds, Problem, Shape
 from galapax.execution import compiled
 from galapax.numerics import devices, random
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import summarise
 from galapax.operators import pairwise
 from galapax.operators.constraint_handling import augmented_lagrangian
 from galapax.operators.pairwise import all_pairs, map_in_tiles

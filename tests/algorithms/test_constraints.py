@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import galapax as gx
 from galapax.algorithms.epsilon_de import count_agreements
-from galapax.core.evaluation import Population, Shape
+from galapax.core.problem import Population, Shape
 from galapax.core.stop import Stop
 from galapax.numerics import random
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import summarise
 from galapax.objective.traced import trace
 from galapax.operators.adaptation import update_memory
 from galapax.operators.constraint_handling import (

@@ -22,7 +22,7 @@ from support.paths import ROOT
 import galapax as gx
 from galapax.core import algorithm as contract
 from galapax.core.algorithm import Budget
-from galapax.core.evaluation import Evaluation, Shape
+from galapax.core.problem import Evaluation, Shape
 from galapax.execution import compiled
 from galapax.numerics import devices, random
 

@@ -18,7 +18,7 @@ from support.compilations import compilations
 
 import galapax as gx
 from galapax.core.algorithm import Budget
-from galapax.core.evaluation import Evaluation, Shape
+from galapax.core.problem import Evaluation, Shape
 from galapax.metrics import indicators
 from galapax.numerics import random
 

@@ -10,12 +10,11 @@ import pytest
 from support.cases import params, product
 
 from galapax import DE, InputError, Optimizer, Problem, best_1, minimize, rand_1
-from galapax.core.evaluation import Shape
 from galapax.core.options import Compute
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Shape
 from galapax.numerics import compile_cache as kept
 from galapax.numerics import random
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import summarise
 from galapax.problems import get
 
 SEED, N, GENERATIONS = 5, 14, 60

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.evaluation import Evaluation, Population
+from galapax.core.problem import Evaluation, Population
 from galapax.numerics import random
 from galapax.operators.selection import replace_losers, score_by_tournaments
 from galapax.papers import fep_2007, numpy_fep

@@ -15,10 +15,10 @@ from scipy import stats
 from support.cases import params
 
 import galapax as gx
-from galapax.core.evaluation import Evaluation, Population, Shape
+from galapax.core.problem import Evaluation, Population, Shape
 from galapax.numerics import devices, random
 from galapax.operators.variation import three_parent_crossover
-from galapax.view import saving
+from galapax.view import accessor
 
 SEED, N, D, GENERATIONS = 5, 12, 3, 30
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -555,7 +555,7 @@ def test_history_x_of_an_ensemble_repeats_its_last_row_where_a_run_has_stopped()
 
 @pytest.mark.parametrize("which", [ensemble, constrained_run], ids=["ensemble", "single"])
 def test_history_x_is_saved_and_loaded_again(which, tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
+    monkeypatch.setattr(accessor, "can_draw", lambda: False)  # as without matplotlib
     result = which()
     loaded = gx.load(result.save(tmp_path))
     pairs = [(result.history, loaded.history)]

@@ -15,9 +15,9 @@ from support.compilations import ON_CPU, compilations
 
 import galapax as gx
 from galapax.core.algorithm import Budget
-from galapax.core.evaluation import Population, Shape
+from galapax.core.problem import Population, Shape
 from galapax.numerics import devices, random
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import summarise
 from galapax.operators.adaptation import Horizon, add_to_archive, linear_population_size, share_of_run, success_gains
 from galapax.operators.pairwise import argsort_rows
 

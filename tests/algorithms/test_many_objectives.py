@@ -14,7 +14,7 @@ import galapax as gx
 from galapax import algorithms
 from galapax.algorithms.moead import boundary_intersection, tchebycheff
 from galapax.core.algorithm import Budget
-from galapax.core.evaluation import Evaluation, Population, Shape
+from galapax.core.problem import Evaluation, Population, Shape
 from galapax.numerics import devices, random
 from galapax.operators import niching
 from galapax.operators.niching import initial_frame, nearest_line, normalize, select_by_niche, update_frame

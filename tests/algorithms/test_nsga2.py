@@ -14,8 +14,7 @@ from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA, survivors
 from galapax.core.algorithm import Budget
-from galapax.core.evaluation import Evaluation, Population, Shape
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape
 from galapax.metrics.indicators import hypervolume_2d
 from galapax.numerics import devices, random
 from galapax.objective.traced import trace

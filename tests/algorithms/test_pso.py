@@ -10,9 +10,9 @@ from scipy import stats
 
 import galapax as gx
 from galapax.algorithms.pso import best_informant
-from galapax.core.evaluation import Population, Shape
+from galapax.core.problem import Population, Shape
 from galapax.numerics import random
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import summarise
 
 N, D = 12, 3
 LOWER, UPPER = np.array([1.5, -7.0, -0.5]), np.array([4.0, -2.0, 9.5])

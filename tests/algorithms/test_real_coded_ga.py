@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.evaluation import Evaluation
-from galapax.core.problem import as_bounds
+from galapax.core.problem import Evaluation, as_bounds
 from galapax.numerics import random
 
 BOUNDS = as_bounds([(-5.0, 5.0)] * 3)

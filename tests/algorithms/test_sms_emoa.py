@@ -9,7 +9,7 @@ import pytest
 
 import galapax as gx
 from galapax.core.algorithm import Budget
-from galapax.core.evaluation import Evaluation, Shape
+from galapax.core.problem import Evaluation, Shape
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.operators import cells, contributions

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli.app import app
-from galapax.execution.live_view import PopulationSample
-from galapax.execution.observers import Facts
+from galapax.execution.observers import Facts, PopulationSample
 from galapax.storage.result_format import result_from_json, result_to_json
 from galapax.view.live.messages import describe_run, pack_frame
 from galapax.view.summary_tables import front_points

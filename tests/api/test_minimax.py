@@ -16,10 +16,9 @@ from galapax import CoevolutionaryDE
 from galapax.algorithms.minmax_cde import Arena, GameCDE, judge
 from galapax.cli.app import app
 from galapax.core.algorithm import Shared
-from galapax.core.evaluation import Evaluation, Shape
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Shape
 from galapax.core.stop import Stop
-from galapax.local.worst_case import MAX_GENERATIONS, POPULATION_SIZE, SEARCHES_PER_X
+from galapax.local.minmax_refinement import MAX_GENERATIONS, POPULATION_SIZE, SEARCHES_PER_X
 from galapax.numerics import random
 from galapax.objective.game import trace_game
 from galapax.problems import get

@@ -20,7 +20,7 @@ from galapax.core.stop import Stop
 from galapax.execution import compiled
 from galapax.numerics import devices
 from galapax.results.study import curve_rows
-from galapax.view import saving, summary_tables
+from galapax.view import accessor, summary_tables
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 LOWER, UPPER = np.array(BOX).T
@@ -416,7 +416,7 @@ def test_a_callback_stops_the_sweep_between_cells(monkeypatch, tmp_path, in_batc
         study.cell(fr=1.4, sigma=0.2)
     last = study.cell(fr=1.0, sigma=0.8)
     assert last.run(1).nit == last.runs.nit[1] and last.run(1).fun == pytest.approx(last.runs.fun[1])
-    monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
+    monkeypatch.setattr(accessor, "can_draw", lambda: False)  # as without matplotlib
     loaded = gx.load(study.save(tmp_path))
     assert loaded.message == study.message
     np.testing.assert_array_equal(loaded.values(), study.values())
@@ -615,7 +615,7 @@ def test_saved_tables_are_those_of_the_study(folder):
 
 
 def test_a_sweep_without_history_is_loaded_as_it_was(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
+    monkeypatch.setattr(accessor, "can_draw", lambda: False)  # as without matplotlib
     study = dataclasses.replace(
         grid_to_a_target(), results=[copied_without_history(cell) for _, cell in grid_to_a_target()]
     )
@@ -673,7 +673,7 @@ def test_a_study_with_too_few_labels_or_targets_is_damaged(name, copy):
 
 
 def test_saving_a_single_run_over_a_sweep_leaves_nothing_of_it(copy, monkeypatch):
-    monkeypatch.setattr(saving, "can_draw", lambda: False)  # as without matplotlib
+    monkeypatch.setattr(accessor, "can_draw", lambda: False)  # as without matplotlib
     alone(gx.ThreeParentGA(population=N, fr=0.6, sigma=0.2)).save(copy)
     assert isinstance(gx.load(copy), gx.Result)
     assert not {"study.json", "curves.csv", "summary.csv", "summary.md", "summary.tex", "report.html"} & {

@@ -16,8 +16,8 @@ from galapax.cli import error_report as errors
 from galapax.cli import parsing
 from galapax.cli import shell_options as options
 from galapax.cli.app import app
-from galapax.core.island_model import Topology
 from galapax.core.options import ENGINES, FAILURE_POLICIES, LEAVES, Options, group_arguments
+from galapax.core.restarts import Topology
 from galapax.execution.task import MIN_DEFAULT_GENERATIONS
 from galapax.results.front import ASK_USER, CHOICE_RULES
 

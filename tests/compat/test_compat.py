@@ -18,7 +18,7 @@ import galapax as gx
 from galapax import compat
 from galapax.compat import from_coco, from_ioh, from_pygmo, from_pymoo, to_pymoo
 from galapax.compat.scipy import DitheredMutation, _parse_mutation, differential_evolution
-from galapax.core.evaluation import Population
+from galapax.core.problem import Population
 from galapax.numerics import random
 from galapax.operators.differential import rand_1
 

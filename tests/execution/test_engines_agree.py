@@ -15,7 +15,7 @@ from support.cases import params
 
 import galapax as gx
 from galapax.core.algorithm import Budget
-from galapax.core.evaluation import Evaluation, Shape
+from galapax.core.problem import Evaluation, Shape
 from galapax.numerics import random
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]

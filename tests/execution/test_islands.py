@@ -21,10 +21,11 @@ import galapax as gx
 from galapax.cli.app import app
 from galapax.core.algorithm import insert_immigrants
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.island_model import Islands, Topology
+from galapax.core.problem import Population
+from galapax.core.restarts import Islands, Topology
 from galapax.core.stop import Stop
-from galapax.numerics import processes, random
+from galapax.numerics import devices as devices_module
+from galapax.numerics import random
 from galapax.operators import migration
 
 BOX = [(-5.0, 4.0)] * 4
@@ -253,25 +254,25 @@ def test_the_command_line_takes_islands():
 
 
 def test_rows_are_dealt_out_in_order(monkeypatch):
-    monkeypatch.setattr(processes, "process_count", lambda: 3)
+    monkeypatch.setattr(devices_module, "process_count", lambda: 3)
     shares = []
     for number in range(3):
-        monkeypatch.setattr(processes, "process_index", lambda number=number: number)
-        shares.append(processes.ProcessShard([4, 4, 4, 4, 2]))
+        monkeypatch.setattr(devices_module, "process_index", lambda number=number: number)
+        shares.append(devices_module.ProcessShard([4, 4, 4, 4, 2]))
     assert [list(share.batches) for share in shares] == [[0], [1, 2], [3, 4]]
     assert [share.first for share in shares] == [0, 4, 12]
     assert [share.local for share in shares] == [4, 8, 6] and shares[0].total == 18
-    assert processes.ProcessShard([4, 2], alone=True).local == 6
+    assert devices_module.ProcessShard([4, 2], alone=True).local == 6
 
 
 # --- devices and processes ---
 
 SCRIPT = """
 import sys
-from galapax.numerics import processes
+from galapax.numerics import devices
 number, count, port, kind, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5]
 if count > 1:
-    processes.connect(f"127.0.0.1:{port}", number, count)
+    devices.connect(f"127.0.0.1:{port}", number, count)
 from test_islands import shared_run
 print("digest", shared_run(kind, file), flush=True)
 """

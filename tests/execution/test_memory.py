@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.execution import batch_runner, compiled, memory, slices
+from galapax.execution import batch_runner, compiled, memory
 from galapax.execution import task as tasks
 from galapax.execution.compiled import XlaBackend
 from galapax.execution.host import HostEngine
@@ -80,7 +80,7 @@ class Small:
 
         def limited(engine, parts, first, count):
             self.tried.append(len(parts))
-            if len(parts) > slices:
+            if len(parts) > memory:
                 raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 81 GiB.")
             return advance(engine, parts, first, count)
 
@@ -97,7 +97,7 @@ def free(monkeypatch):
     """Sets how much memory is free on the device, as a share of what the most demanding program needs."""
     for module in (compile_cache, compiled):
         monkeypatch.setattr(module, "UNCHECKED_BYTES", 2**16)
-    monkeypatch.setattr(slices, "MOST", 8)
+    monkeypatch.setattr(memory, "MOST", 8)
     needs = []
 
     def so_much(share):

@@ -20,7 +20,7 @@ from galapax.core.restarts import (
     value_resolution,
 )
 from galapax.core.stop import Stop
-from galapax.execution import restart_schedule
+from galapax.execution import schedules
 from galapax.fused import cpu_kernel
 from galapax.numerics import compile_cache, devices
 
@@ -108,6 +108,11 @@ def dimpled(x):
 
 def bowl(x):
     return jnp.sum((x - 0.7) ** 2)
+
+
+def test_descents_into_different_minima_do_not_agree():
+    result = gx.minimize(rastrigin, [(-5.0, 6.0)] * 30, max_evaluations=25_000)
+    assert not result.success and result.fun > 1.0
 
 
 SPENT = 3000  # evaluations: enough for several searches of different sizes
@@ -279,7 +284,7 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
 
     monkeypatch.setattr(compile_cache, "_compile_program", noted)
     monkeypatch.setattr(compile_cache.PROGRAMS, "precompile", at_once)
-    monkeypatch.setattr(restart_schedule, "MIN_COMPILE_SECONDS", -1.0)
+    monkeypatch.setattr(schedules, "MIN_COMPILE_SECONDS", -1.0)
     most = 30_000 if library is jnp else 12_000
     if engine == "native" and (cpu_kernel.find_compiler() is None or not devices.on_cpu()):
         pytest.skip("needs a C compiler and JAX on a CPU")

@@ -12,8 +12,7 @@ from support.cases import params
 
 import galapax as gx
 from galapax.api.sweep import message
-from galapax.core.interrupts import interrupts
-from galapax.core.stop import UNLIMITED, Rules, Stop
+from galapax.core.stop import UNLIMITED, Rules, Stop, interrupts
 from galapax.execution import solve as solving
 
 BOX = [(1.5, 4.0), (-7.0, -2.0)]

@@ -14,7 +14,7 @@ import pytest
 
 import galapax as gx
 from galapax.execution.search import Search, survivors
-from galapax.numerics import compile_cache, devices, disk_cache, program_files
+from galapax.numerics import compile_cache, devices, disk_cache
 from galapax.numerics.compile_cache import CompileCache
 
 BOX = [(-2.0, 3.0)] * 3
@@ -23,10 +23,10 @@ SCRIPT = """
 import jax.numpy as jnp, numpy as np, galapax as gx
 from galapax import Compute
 from galapax.numerics import compile_cache
-from galapax.numerics import program_files
+from galapax.numerics import compile_cache
 lowered = []
-kept = program_files.load
-program_files.load = lambda *given: kept(*given) or lowered.append(given[0])
+kept = compile_cache.load
+compile_cache.load = lambda *given: kept(*given) or lowered.append(given[0])
 for problem in (PROBLEMS,):
     compile_cache.clear()
     before, missed = compile_cache.count_compiled(), len(lowered)
@@ -74,7 +74,7 @@ import warnings
 from collections import Counter
 import jax.numpy as jnp, numpy as np, galapax as gx
 from galapax.numerics import compile_cache
-from galapax.numerics import program_files
+from galapax.numerics import compile_cache
 
 def bowl(x):
     return float(np.sum((x - 0.3) ** 2))
@@ -105,7 +105,7 @@ paths = {
     "islands": lambda: gx.minimize(waves, box, "de", islands=4, generations=100),
     "snapshots": lambda: gx.minimize(waves, box, "de", generations=60, keep=gx.Keep(snapshots=[5, 20])),
 }
-loads, load = Counter(), program_files.load
+loads, load = Counter(), compile_cache.load
 missed = set()
 
 def counted(name, arguments):
@@ -115,7 +115,7 @@ def counted(name, arguments):
         missed.add(name)
     return program
 
-program_files.load = counted
+compile_cache.load = counted
 for path, call in paths.items():
     compile_cache.clear()
     loads.clear(), missed.clear()
@@ -155,7 +155,7 @@ def test_programs_of_every_algorithm_work_from_disk(tmp_path, algorithm):
 
 
 def named(call, *arguments, fixed=(), rest=()):
-    return program_files.program_name(call, fixed, arguments, rest)
+    return compile_cache.program_name(call, fixed, arguments, rest)
 
 
 class Enough(Exception):
@@ -175,10 +175,10 @@ def names(folder, monkeypatch):
                 raise Enough
 
         given = {"algorithm": "de", "generations": 2, "population": 8, "compute": XLA, "polish": False} | call
-        named = program_files.program_name
+        named = compile_cache.program_name
         compile_cache.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(program_files, "program_name", note)
+            patch.setattr(compile_cache, "program_name", note)
             with pytest.raises(Enough):
                 gx.minimize(fun, box, **given)
         return seen[-1]
@@ -253,9 +253,9 @@ def evaluated(factor=2.0):
     """Something small, compiled anew: what it gives, and whether it came from disk."""
     own, x = CompileCache(), jnp.arange(3.0)
     loads = []
-    load = program_files.load
+    load = compile_cache.load
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program_files, "load", lambda *given: loads.append(load(*given)) or loads[-1])
+        patch.setattr(compile_cache, "load", lambda *given: loads.append(load(*given)) or loads[-1])
         made = own.call(stored_example, (factor,), x)
     return made.tolist(), loads[0] is not None
 
@@ -304,9 +304,9 @@ def test_fresh_functions_with_fresh_numbers_leave_no_more_files(folder):
 def test_with_several_devices_nothing_is_cached(monkeypatch):
     """JAX loads a program for all devices, whichever it was compiled for."""
     about = survivors, (), (np.ones(3),), ()
-    assert program_files.program_name(*about) is not None
+    assert compile_cache.program_name(*about) is not None
     monkeypatch.setattr(jax, "device_count", lambda: 2)
-    assert program_files.program_name(*about) is None
+    assert compile_cache.program_name(*about) is None
 
 
 LAPACK = """

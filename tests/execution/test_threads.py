@@ -9,8 +9,8 @@ import pytest
 
 import galapax as gx
 from galapax.core.errors import InputError
-from galapax.execution import compiled, slices
-from galapax.execution.slices import map_on_threads
+from galapax.execution import compiled, memory
+from galapax.execution.memory import map_on_threads
 from galapax.numerics import compile_cache, devices
 
 BOX = [(-3.0, 4.0), (-2.0, 5.0)]
@@ -22,7 +22,7 @@ def bumpy(x):
 
 @pytest.fixture
 def narrow(monkeypatch):
-    monkeypatch.setattr(slices, "MOST", 4)
+    monkeypatch.setattr(memory, "MOST", 4)
 
 
 def ensemble(threads, dtype=None, **options):
@@ -105,8 +105,8 @@ def test_how_many_is_asked_for_set_or_the_cores(monkeypatch):
     monkeypatch.setenv("GALAPAX_THREADS", "3")
     gx.minimize(bumpy, BOX, polish=False, **few)
     gx.minimize(bumpy, BOX, polish=False, **few | {"compute": gx.Compute(engine="xla", threads=2)})
-    slices = [count for count in seen if count != 1]  # 1: an accelerator's chunks go by device
-    assert set(slices) == {5, 3, 2} and slices == sorted(slices, key=[5, 3, 2].index)
+    memory = [count for count in seen if count != 1]  # 1: an accelerator's chunks go by device
+    assert set(memory) == {5, 3, 2} and memory == sorted(memory, key=[5, 3, 2].index)
     monkeypatch.setenv("GALAPAX_THREADS", "many")
     with pytest.raises(InputError, match="GALAPAX_THREADS must be a number of threads, at least 1; it is 'many'"):
         gx.minimize(bumpy, BOX, polish=False, **few)

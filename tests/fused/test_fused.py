@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import galapax as gx
 from galapax.fused import backend, cpu_kernel, cuda, kernel, kernel_source
-from galapax.fused.graph import NotFusible
+from galapax.fused.array_ir import NotFusible
 from galapax.numerics import devices, disk_cache, random
 
 needs_cc = pytest.mark.skipif(

@@ -16,7 +16,7 @@ import pytest
 
 import galapax as gx
 from galapax.core.options import Options
-from galapax.execution import engine_selection
+from galapax.execution import compiled, solve
 from galapax.fused import cpu_kernel, cuda
 from galapax.fused.kernel_source import KernelSource
 from galapax.numerics import devices
@@ -62,9 +62,14 @@ def machine(monkeypatch, driver=None, nvrtc=True, gpus=1):
 
     here = SimpleNamespace(platform="gpu", device_kind="a GPU", local_hardware_id=0)
     monkeypatch.setattr(cuda, "devices", SimpleNamespace(default_device=lambda: here))
-    monkeypatch.setattr(
-        engine_selection, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [here] * gpus)
-    )
+    gpu = {"platform": lambda: "gpu", "local_devices": lambda: [here] * gpus}
+
+    def select_for_gpu(task, clock):
+        with monkeypatch.context() as patched:
+            patched.setattr(compiled, "devices", SimpleNamespace(**vars(devices) | gpu))
+            return compiled.select_engine(task, clock)
+
+    monkeypatch.setattr(solve, "select_engine", select_for_gpu)
     monkeypatch.setattr(cuda.sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", load)
     cuda._load_nvrtc.cache_clear()
@@ -123,7 +128,7 @@ def test_an_objective_that_calls_the_host(monkeypatch):
 
 def test_a_large_population_is_not_worth_one_kernel(monkeypatch):
     machine(monkeypatch)
-    monkeypatch.setattr(engine_selection, "MAX_FUSED_SIZE", 15)  # less than 8 individuals of 2 variables
+    monkeypatch.setattr(compiled, "MAX_FUSED_SIZE", 15)  # less than 8 individuals of 2 variables
     assert run("auto").engine == "xla: for 16 numbers a generation one kernel is no faster"
 
 
@@ -131,8 +136,8 @@ def test_the_default_takes_the_kernel_where_it_can(monkeypatch):
     """The kernel itself is compiled where there is a GPU: tests/fused/test_fused_gpu.py."""
     asked = []
     machine(monkeypatch)
-    monkeypatch.setattr(engine_selection, "_compile_fused_kernel", lambda task, engine, clock: asked.append(engine))
-    monkeypatch.setattr(engine_selection, "_compile_kernel", lambda *about: None)
+    monkeypatch.setattr(compiled, "_compile_fused_kernel", lambda task, engine, clock: asked.append(engine))
+    monkeypatch.setattr(compiled, "_compile_kernel", lambda *about: None)
     task = SimpleNamespace(
         engine="auto",
         options=Options(),
@@ -142,7 +147,7 @@ def test_the_default_takes_the_kernel_where_it_can(monkeypatch):
         problem=SimpleNamespace(dim=2),
         solvers=[gx.DE()],
     )
-    assert str(engine_selection.select_engine(task, None)) == "fused: one kernel is faster"
+    assert str(solve.select_engine(task, None)) == "fused: one kernel is faster"
     assert asked == ["fused"]
 
 

@@ -7,7 +7,7 @@ import pytest
 import galapax as gx
 from galapax.fused import backend as kernels
 from galapax.fused import cuda, graph
-from galapax.fused.graph import NotFusible
+from galapax.fused.array_ir import NotFusible
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -115,7 +115,7 @@ def test_runs_are_the_same_with_and_without_shared_places(monkeypatch):
         return gx.minimize(gx.problems.get("g07"), "cde", polish=False, **options)
 
     monkeypatch.setattr(kernel, "_trace_and_lower", kept)
-    monkeypatch.setattr(kernel.program_files, "program_name", lambda *given: None)
+    monkeypatch.setattr(kernel.compile_cache, "program_name", lambda *given: None)
     shared = solve()
     monkeypatch.setattr(
         kernel_source, "allocate_shared_memory", lambda lines, *given: shared_memory.allocate_shared_memory((), *given)

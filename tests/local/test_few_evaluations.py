@@ -6,10 +6,15 @@ import pytest
 import galapax as gx
 from galapax.local.few_evaluations import COORDINATES, FewEvaluations
 from galapax.local.log import SampleLog
-from galapax.local.quadratic import Quadratic, fit_minimum_change, minimize_in_box, minimize_with_constraints
 from galapax.local.sqp_by_differences import SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES, kendall_tau
-from galapax.local.trust_region import TrustRegion
+from galapax.local.trust_region import (
+    Quadratic,
+    TrustRegion,
+    fit_minimum_change,
+    minimize_in_box,
+    minimize_with_constraints,
+)
 
 SEEDS = range(3)
 BOX = [(-2.0, 3.0), (-1.0, 4.0), (-3.0, 2.5)]

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.interrupts import interrupts
 from galapax.core.problem import MinMaxProblem
-from galapax.core.stop import Stop
+from galapax.core.stop import Stop, interrupts
 from galapax.local import minmax_refinement
 from galapax.objective.game import trace_game
 

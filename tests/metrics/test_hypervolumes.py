@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.evaluation import Columns, Record, Shape
+from galapax.core.problem import Columns, Record, Shape
 from galapax.metrics import hypervolume, indicators
 from galapax.numerics import devices
 from galapax.storage import export

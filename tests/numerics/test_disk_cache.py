@@ -18,9 +18,9 @@ import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import galapax as gx
-from galapax.execution import engine_selection
+from galapax.execution import compiled
 from galapax.fused import backend, cpu_kernel, cuda, graph, kernel, kernel_source
-from galapax.numerics import disk_cache, program_files
+from galapax.numerics import compile_cache, devices, disk_cache
 from galapax.numerics.compile_cache import CompileCache
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system tells no owners")
@@ -60,14 +60,14 @@ class Compiler:
 
     def _make_program(self):
         with pytest.MonkeyPatch.context() as patch:
-            real = program_files.load
+            real = compile_cache.load
 
             def load(*arguments):
                 program = real(*arguments)
                 self.compiled += program is None
                 return program
 
-            patch.setattr(program_files, "load", load)
+            patch.setattr(compile_cache, "load", load)
             return CompileCache().call(sorted_example, (self.factor,), jnp.arange(3.0)).tolist()
 
     def _make_library(self):
@@ -437,9 +437,8 @@ def test_xla_makes_the_run_after_an_error_of_the_compiler(monkeypatch, no_kernel
     fail.__module__, fail.__qualname__ = kernel._trace_and_lower.__module__, "_trace_and_lower"
     monkeypatch.setattr(kernel, "_trace_and_lower", fail)
     device = SimpleNamespace(platform="gpu", device_kind="a GPU", local_hardware_id=0)
-    monkeypatch.setattr(
-        engine_selection, "devices", SimpleNamespace(platform=lambda: "gpu", local_devices=lambda: [device])
-    )
+    gpu = {"platform": lambda: "gpu", "local_devices": lambda: [device]}
+    monkeypatch.setattr(compiled, "devices", SimpleNamespace(**vars(devices) | gpu))
     for module in (cuda, backend):
         fake = SimpleNamespace(choose_shape=lambda work, runs: kernel_source.LaunchShape())
         monkeypatch.setattr(module, "current_device", lambda fake=fake: fake)

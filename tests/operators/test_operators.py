@@ -10,8 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from galapax.core.evaluation import Population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import apply_flattened
 from galapax.operators.differential import best_1, binomial_crossover, draw_partners, rand_1

@@ -180,3 +180,18 @@ def test_no_page_names_a_folder_of_this_machine():
 def test_the_page_on_citing_has_the_version():
     page = (ROOT / "docs/cite.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\b\d+\.\d+\.\d+\b", page)) == {gx.__version__}
+
+
+def test_modules_that_pages_and_comments_name_exist():
+    texts = {file: file.read_text(encoding="utf-8") for file in sorted((ROOT / "src").rglob("*.py"))}
+    texts |= {page: "\n".join(SPAN.findall(FENCE.sub("", join_lines(page)))) for page in PAGES}
+    folders = ("src", "benchmarks", "docs", "examples", "tests", "tests_as_shipped")
+    modules = {file.name for folder in folders for file in (ROOT / folder).rglob("*.py")}
+    modules |= {"optimise.py", "fit.py"}  # a user's, in examples
+    missing = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for file, text in texts.items()
+        for name in re.findall(r"(?<![\w.])\w+\.py\b", text)
+        if name.islower() and name not in modules
+    }
+    assert not missing

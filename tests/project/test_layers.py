@@ -99,7 +99,8 @@ def test_only_optional_extras_are_imported_inside_functions():
             if not inside or package_of(file) in ("cli", "papers", "__main__"):
                 continue
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            few = ("galapax.view", "galapax.storage", "galapax.fused", "galapax.local.few_evaluations")
+            few = ("galapax.view", "galapax.storage", "galapax.fused", "galapax.local.few_evaluations",
+                       "galapax.local.noise")  # fmt: skip
             if not any(name.split(".")[0] in EXTRAS or name.startswith(few) for name in names):
                 wrong.append(f"{file.relative_to(SOURCE)}:{node.lineno}")
     assert wrong == []

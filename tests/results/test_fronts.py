@@ -17,7 +17,7 @@ from galapax.cli import app as cli
 from galapax.cli import output
 from galapax.metrics import indicators
 from galapax.results.study import curve_rows, curves, has_curves, scores
-from galapax.view import plots, saving, summary_tables
+from galapax.view import accessor, plots, summary_tables
 
 BOX = [(0.7, 1.1), (-7.0, -2.0), (-0.5, 9.5)]  # the first two limits are no float32 numbers
 N, RUNS, BUDGET = 12, 3, 120
@@ -115,7 +115,7 @@ CASES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_saved_run_is_loaded_as_it_was(case, tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "can_draw", lambda: case == "nothing feasible")
+    monkeypatch.setattr(accessor, "can_draw", lambda: case == "nothing feasible")
     result = black_box(*CASES[case])
     assert (len(result.X) == 0) == ("nothing" in case)
     loaded = gx.load(result.save(tmp_path))

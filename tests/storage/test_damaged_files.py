@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli.app import app
-from galapax.view import report, saving
+from galapax.view import accessor, report
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
 
@@ -209,7 +209,7 @@ def saved(tmp_path_factory):
     """Folders to copy, without pictures, which are never read."""
     folder = tmp_path_factory.mktemp("fuzz")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saving, "can_draw", lambda: False)
+        patch.setattr(accessor, "can_draw", lambda: False)
         return {name: run.save(folder / name) for name, run in RUNS.items()}
 
 

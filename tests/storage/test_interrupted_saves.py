@@ -15,7 +15,7 @@ import galapax as gx
 from galapax.cli import output
 from galapax.cli.app import app
 from galapax.storage import atomic, manifest, result_folder
-from galapax.view import saving
+from galapax.view import accessor
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
 
@@ -412,7 +412,7 @@ def test_numbers_that_cannot_be_written_leave_the_run_that_was_there(tmp_path, m
 
 
 def test_a_save_that_waits_for_its_last_moves_is_read_as_it_is_and_finished_by_the_next(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "can_draw", lambda: False)
+    monkeypatch.setattr(accessor, "can_draw", lambda: False)
     OLD.save(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(atomic, "finish", lambda *about: None)
@@ -442,7 +442,7 @@ def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_command_line_says_what_could_not_be_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "_draw", lambda *about: 1 / 0)
+    monkeypatch.setattr(accessor, "_draw", lambda *about: 1 / 0)
     code, said = call("solve", "branin", "-n", 6, "-g", 3, "--out", tmp_path / "run", "--no-cache", "--quiet")
     assert code == 0 and said.startswith(
         "galapax: convergence.png could not be drawn (ZeroDivisionError: division by zero)"

@@ -17,7 +17,7 @@ from support.saved_runs import is_same, random_run, random_study, with_labels
 import galapax as gx
 from galapax.core import checks
 from galapax.storage import export, manifest
-from galapax.view import saving
+from galapax.view import accessor
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
 
@@ -69,7 +69,7 @@ def labelled(labels, **about):
 @contextlib.contextmanager
 def fresh_folder():
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saving, "can_draw", lambda: False)
+        patch.setattr(accessor, "can_draw", lambda: False)
         yield Path(folder)
 
 
@@ -136,7 +136,7 @@ def test_labels_are_found_by_place_whatever_their_variable_is_called(name):
 
 
 def test_a_missing_value_in_a_column_of_labels_stays_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "can_draw", lambda: False)
+    monkeypatch.setattr(accessor, "can_draw", lambda: False)
     run = with_labels(random_run(1), "nan", "inf", "x")
     run.population[:4, 1] = np.nan, np.inf, -np.inf, 0
     run.save(tmp_path)

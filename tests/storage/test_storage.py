@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import galapax as gx
 from galapax.cli.app import app
 from galapax.storage import export, manifest
-from galapax.view import saving
+from galapax.view import accessor
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
 
@@ -107,7 +107,7 @@ def test_links_in_a_folder_are_refused_and_not_followed(tmp_path):
         folder.mkdir()
         (folder / name).symlink_to(victim)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(saving, "can_draw", lambda: False)
+            patch.setattr(accessor, "can_draw", lambda: False)
             with contextlib.suppress(OSError):
                 NEW.save(folder)
         assert victim.read_text() == "mine"

@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 import galapax as gx
-from galapax.core.evaluation import Population
+from galapax.core.problem import Population
 from galapax.core.space import as_space
 from galapax.core.stop import Stop
 from galapax.results.front import Front

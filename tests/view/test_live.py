@@ -286,7 +286,7 @@ def test_an_error_while_sampling_is_warned_of_and_the_run_goes_on(monkeypatch):
     def broken(*arguments):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(session.live_view.ChunkView, "rows", broken)
+    monkeypatch.setattr(session.observers.ChunkView, "rows", broken)
     warned = []
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
     result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live, polish=False)

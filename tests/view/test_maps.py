@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import galapax as gx
-from galapax.core.evaluation import Population
+from galapax.core.problem import Population
 from galapax.view import animation, maps
 
 UNIT = gx.box(0, 1, 4)

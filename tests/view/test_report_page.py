@@ -15,8 +15,7 @@ from support.cases import params
 from support.report_runs import make_result, numbers_of, solved, study, sweep_of, two_objectives
 
 import galapax as gx
-from galapax.core.evaluation import Population
-from galapax.core.problem import Problem, box
+from galapax.core.problem import Population, Problem, box
 from galapax.results.preference import PreferenceSearch
 from galapax.results.study import Study
 from galapax.view import figure_data, report

@@ -24,8 +24,7 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer, check_number, check_positive
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.sampling import bounce_back, sample_uniform
 from galapax.operators.selection import replace_losers, score_by_tournaments

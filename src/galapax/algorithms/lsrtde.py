@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_positive, check_range, check_size
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.adaptation import (
@@ -126,7 +125,7 @@ class LSRTDE(Algorithm[LSRTDEState]):
             bounds=bounds,
         )
 
-    def evaluations(self, state: LSRTDEState, number: Any) -> Any:
+    def evaluations(self, state: LSRTDEState, number: Array | int) -> Array | int:
         return state.size
 
     def step(self, key: Array, state: LSRTDEState, evaluation: Evaluation) -> LSRTDEState:

@@ -22,8 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Shared, static
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.differential import breed_trials, evolve_generation, rand_1
 from galapax.operators.pairwise import all_pairs, map_in_tiles
@@ -112,7 +111,7 @@ class GameCDE(Algorithm[GameState]):
         def worth(y: Array) -> Array:
             return self.worth(y, x.T)
 
-        def evolve(i: Any, rows: Array) -> Array:
+        def evolve(i: Array | int, rows: Array) -> Array:
             return evolve_generation(
                 random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate
             )
@@ -131,7 +130,7 @@ class GameCDE(Algorithm[GameState]):
         worst, _ = judge(self.payoff, self.arena.value.consts, state.parents.x, state.opponents)
         return state._replace(parents=state.parents._replace(objectives=worst[:, None]))
 
-    def evaluations(self, state: GameState, number: Any) -> Any:
+    def evaluations(self, state: GameState, number: Array | int) -> Array | int:
         """Pairs of x and y; at the end of a cycle those of y's generations, and all x judged anew, besides."""
         pairs = self.population * (self.population + self.memory)
         of_y = self.population * (1 if self.memory else self.population) * (self.y_generations + 1)

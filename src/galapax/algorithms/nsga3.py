@@ -28,8 +28,7 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
 from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators import niching

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer, check_positive, check_range
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.sampling import sample_uniform
@@ -119,5 +118,5 @@ def best_informant(places: Population, informs: Array) -> Array:
     return jnp.where(no_worse(places, take(best, places)), rows, best)
 
 
-def _best(population: Population) -> Any:
+def _best(population: Population) -> Population:
     return take_row(population, best_index(population))

@@ -10,8 +10,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, tree_where
 

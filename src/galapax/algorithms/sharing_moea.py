@@ -37,8 +37,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Traits, static
 from galapax.core.checks import check_integer, check_positive, check_range
-from galapax.core.evaluation import Evaluation, Population, Shape, as_population, empty_population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.ranking import dominance_counts, is_feasible, mean_distance, niche_counts, scale_to_range

@@ -7,15 +7,14 @@ from typing import Any
 
 from galapax import algorithms as registry
 from galapax import problems as problem_registry
-from galapax.api.keyword_hints import suggest_keywords
 from galapax.api.sweep import message
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_bool, check_finite, check_integer, clean_name, items
 from galapax.core.errors import InputError
-from galapax.core.interrupts import interrupts
+from galapax.core.hints import suggest_keywords
 from galapax.core.options import Compute, Options
 from galapax.core.problem import MinMaxProblem, Problem
-from galapax.core.stop import Stop
+from galapax.core.stop import Stop, interrupts
 from galapax.execution.observers import observers
 from galapax.execution.solve import solve
 from galapax.execution.task import Task, check_comparable, prepare_task, resolve_options
@@ -35,8 +34,8 @@ def compare(
     paired: bool = False,
     seed: int | None = 0,
     progress: bool | None = None,
-    checkpoint: Any = None,
-    resume: Any = None,
+    checkpoint: object = None,
+    resume: object = None,
     compute: Compute | None = None,
 ) -> Study:
     """Run every algorithm on every problem with the same number of evaluations.
@@ -109,7 +108,7 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
     return out
 
 
-def _algorithms(given: Any) -> dict[str, Algorithm]:
+def _algorithms(given: object) -> dict[str, Algorithm]:
     if isinstance(given, Mapping) and given:
         return {clean_name(str(name), "a name"): registry.resolve_algorithm(one) for name, one in given.items()}
     if isinstance(given, str | Algorithm):

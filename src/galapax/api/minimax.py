@@ -15,21 +15,18 @@ import numpy as np
 from galapax import problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.minmax_cde import Arena, GameCDE
-from galapax.api.keyword_hints import suggest_keywords
 from galapax.api.minimize import minimize
 from galapax.core.algorithm import Shared
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Shape
-from galapax.core.interrupts import Interrupts, interrupts
+from galapax.core.hints import suggest_keywords
 from galapax.core.options import LEAVES, Compute, FailurePolicy, Keep, Options, read
-from galapax.core.problem import MinMaxProblem, Problem
-from galapax.core.stop import UNLIMITED, Rules, Stop
+from galapax.core.problem import MinMaxProblem, Problem, Shape
+from galapax.core.stop import UNLIMITED, Interrupts, Rules, Stop, interrupts
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
 from galapax.execution.task import Task, build_task, check_not_tracing
-from galapax.local.minmax_refinement import RefinedMinMax, refine_minmax
-from galapax.local.worst_case import WorstCaseCheck, find_worst_cases
+from galapax.local.minmax_refinement import RefinedMinMax, WorstCaseCheck, find_worst_cases, refine_minmax
 from galapax.numerics import random
 from galapax.objective.game import TracedGame, trace_game
 from galapax.operators.differential import best_1, rand_1
@@ -42,11 +39,11 @@ MEMORY_SIZE = 50  # worst y of earlier cycles that stay opponents of x
 
 @suggest_keywords
 def minimax(
-    fun: str | MinMaxProblem | Callable[..., Any],
+    fun: str | MinMaxProblem | Callable[[Any, Any], Any],
     x_bounds: Any = None,
     y_bounds: Any = None,
     *,
-    scenarios: Any = None,
+    scenarios: object = None,
     algorithm: Any = None,
     population: int | None = None,
     generations: int | None = None,
@@ -55,11 +52,11 @@ def minimax(
     runs: int | range = 1,
     seed: int | None = 0,
     on_failure: FailurePolicy | None = None,
-    callback: Callable[[Progress], Any] | None = None,
+    callback: Callable[[Progress], object] | None = None,
     progress: bool | None = None,
-    live: Any = False,
-    checkpoint: Any = None,
-    resume: Any = None,
+    live: object = False,
+    checkpoint: object = None,
+    resume: object = None,
     keep: Keep | None = None,
     compute: Compute | None = None,
 ) -> Result:
@@ -158,7 +155,9 @@ def default_coevolution(problem: MinMaxProblem) -> CoevolutionaryDE:
     return CoevolutionaryDE(memory=MEMORY_SIZE, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
 
 
-def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, traced: TracedGame, dtype: str) -> GameCDE:
+def _solver(
+    problem: MinMaxProblem, algorithm: object, population: int | None, traced: TracedGame, dtype: str
+) -> GameCDE:
     """Build the co-evolution of x and y with the hyper-parameters of a CoevolutionaryDE."""
     if algorithm is not None and not isinstance(algorithm, CoevolutionaryDE):
         raise InputError(
@@ -282,7 +281,7 @@ def _report_worst_case(result: Result, checks: WorstCaseCheck, row: int) -> None
         result["success"] = False
 
 
-def _scenarios(scenarios: Any) -> np.ndarray:
+def _scenarios(scenarios: object) -> np.ndarray:
     try:
         rows = as_float_array(scenarios)
     except ValueError:

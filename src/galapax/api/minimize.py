@@ -10,15 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from galapax import algorithms
-from galapax.api.constraints import stack_constraints
-from galapax.api.keyword_hints import suggest_keywords
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
-from galapax.core.interrupts import interrupts
-from galapax.core.island_model import Islands
+from galapax.core.hints import suggest_keywords
 from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartName, Workers
-from galapax.core.problem import EqTolerance, Problem
-from galapax.core.restarts import Restarts
+from galapax.core.problem import EqTolerance, Problem, stack_constraints
+from galapax.core.restarts import Islands, Restarts
+from galapax.core.stop import interrupts
+from galapax.execution.known_points import take_known_values
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
 from galapax.execution.task import (
@@ -36,15 +35,17 @@ from galapax.results.result import Result
 
 @suggest_keywords
 def minimize(
-    fun: str | Problem | Callable[..., Any],
+    fun: str | Problem | Callable[[Any], Any],
     bounds: Any = None,
     algorithm: str | Algorithm[Any] | None = None,
     *,
-    ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
-    eq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    ineq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
+    eq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
     eq_tolerance: EqTolerance | None = None,
     maximize: bool | Sequence[bool] | np.ndarray = False,
+    noisy: bool | None = None,
     x0: Any = None,
+    initial: Any = None,
     population: int | None = None,
     generations: int | None = None,
     max_evaluations: int | None = None,
@@ -61,11 +62,11 @@ def minimize(
     vectorized: bool = False,
     workers: int | Workers | Any = None,
     on_failure: FailurePolicy | None = None,
-    callback: Callable[[Progress], Any] | None = None,
+    callback: Callable[[Progress], object] | None = None,
     progress: bool | None = None,
-    live: Any = False,
-    checkpoint: Any = None,
-    resume: Any = None,
+    live: object = False,
+    checkpoint: object = None,
+    resume: object = None,
     keep: Keep | None = None,
     compute: Compute | None = None,
 ) -> Result:
@@ -79,9 +80,16 @@ def minimize(
     ineq, eq: constraints, a function or a list of them; x is feasible when every ineq(x) <= 0 and every eq(x) = 0 (to
         eq_tolerance, by default 1e-8, of a black box 1e-6, of the spread of each equality over the box).
     maximize: True maximises instead; of several objectives also a list, as in [True, False]: True or False for each.
+    noisy: whether `fun` is random, so that its mean is minimised; by default if it is fun(x, key), with a JAX key as
+        parameter `key` or `rng_key`, which is another one in each call. x is then the point with the best estimated
+        mean, `fun` an estimate from fresh evaluations at x, and `result.fun_interval` its 95 % confidence interval.
     x0: a starting point (d,), or points (k, d), at most a whole population, shared by all runs; or (runs, k, d),
         separate for each run. The rest of the first population is random. A single point is where CMA-ES and simplex
         searches begin, with a small step.
+    initial: points whose values are known, of a black box: gx.Evaluated(X, F, ineq=..., eq=...), a pandas DataFrame
+        with a column for each variable and for the objective, a Result, its evaluations, or the path of a saved run or
+        its evaluations.csv; NaN means failed. They cost nothing (nfev and max_evaluations count new calls), the search
+        begins with the best of them, models learn from all, and `result.evaluations` has them as generation 0.
     population: number of individuals, if not the algorithm's default. Unless the algorithm is an instance, the default
         is smaller where max_evaluations would otherwise allow fewer than 10 generations.
     generations: the maximum number. If nothing limits a run: 1000; with restarts 10 000 evaluations per variable, at
@@ -137,7 +145,7 @@ def minimize(
     problem, algorithm = problem_of(
         fun, bounds, algorithm, stack_constraints("ineq", ineq), stack_constraints("eq", eq), eq_tolerance
     )
-    options = resolve_options(problem, Options.parse(arguments))
+    problem, options = take_known_values(problem, resolve_options(problem, Options.parse(arguments)))
     watchers = observers(callback, progress, live, checkpoint, resume)
     if options.workers.asynchronous and watchers.journal is not None:
         raise InputError("a run with asynchronous=True can be neither repeated nor resumed: remove checkpoint.")
@@ -147,7 +155,8 @@ def minimize(
     ) -> Result:
         if options.islands is not None and algorithm is None:
             solver = algorithms.default_for_islands(solver)
-        strategy = algorithms.parse_restarts(options.restarts, None if algorithm is not None else solver)
+        is_default = algorithm is None and not options.noisy  # searches are not compared by values that are random
+        strategy = algorithms.parse_restarts(options.restarts, solver if is_default else None)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         if options.keep.archive is not None:

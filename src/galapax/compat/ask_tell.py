@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from galapax import algorithms
+from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.api.optimizer import Optimizer
 from galapax.core.algorithm import Algorithm, Budget
 from galapax.core.checks import pluralize
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Shape
+from galapax.core.problem import Shape
 from galapax.core.variables import Variable
 from galapax.execution.arguments import shrink_population_to_budget
+from galapax.execution.observers import Progress
+
+
+class FirstError:
+    """A function that is called until it raises, and keeps the exception."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self.error: Exception | None = None
+
+    def __call__(self, x: np.ndarray) -> Any:
+        if self.error is not None:
+            raise self.error
+        try:
+            return self.function(x)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def is_raised(self, progress: Progress) -> bool:
+        """A callback that stops the run after an exception."""
+        return self.error is not None
+
+    def reraise(self) -> None:
+        """Raise the exception, if there is one."""
+        if self.error is not None:
+            raise self.error
+
 
 DEFAULT_EVALUATIONS = 100  # for which the default algorithm is chosen if nobody says how many
 MIN_EVALUATIONS = 50  # for which a search is planned: it may end earlier
@@ -29,7 +60,7 @@ def create_optimizer(
     population: int | None = None,
     max_evaluations: int | None = None,
     seed: int | None = 0,
-    x0: Any = None,
+    x0: object = None,
 ) -> Optimizer:
     """Create an Optimizer for few evaluations, with the default algorithm that suits them.
 
@@ -54,6 +85,8 @@ def create_optimizer(
         is_left_open = restarts is not None and population is None and not is_parallel
         if is_left_open and is_for_models(max_evaluations, dim):
             solver, restarts = ModelSearch(), None
+        elif population is None and not is_parallel and is_for_front_models(max_evaluations, dim, n_objectives):
+            solver = EHVI()
     if population is None and not isinstance(algorithm, Algorithm) and restarts is None:
         shape = Shape(n_objectives, int(is_constrained), 0)
         solver = shrink_population_to_budget(solver, dim, shape, Budget(None, max_evaluations))

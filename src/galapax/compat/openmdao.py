@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from galapax.api.minimize import minimize
-from galapax.compat.first_error import FirstError
+from galapax.compat.ask_tell import FirstError
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Values, returned_by_fun
 from galapax.core.options import Workers
-from galapax.core.problem import Problem
+from galapax.core.problem import Problem, Values, returned_by_fun
 from galapax.core.variables import Variable, integer, real
 from galapax.results.result import Result
 
@@ -236,7 +235,7 @@ class WorkerModel:
         self.build_problem = build_problem
         self._problem: Any = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"build_problem": self.build_problem, "_problem": None}
 
     def __call__(self, x: np.ndarray) -> Values:

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from galapax.api.minimize import minimize
-from galapax.compat.first_error import FirstError
+from galapax.compat.ask_tell import FirstError
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Values, returned_by_fun
-from galapax.core.problem import Problem, as_bounds
+from galapax.core.problem import Problem, Values, as_bounds, returned_by_fun
 
 try:
     from optimagic import mark

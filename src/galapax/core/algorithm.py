@@ -17,9 +17,8 @@ import numpy as np
 from jax import Array
 
 from galapax.core.errors import UnknownArgument
-from galapax.core.evaluation import Evaluation, Population, Shape
 from galapax.core.hints import HYPERPARAMETERS, find_answers
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Evaluation, Population, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 
 
@@ -32,9 +31,11 @@ class State(Protocol):
     @property
     def parents(self) -> Population: ...  # the survivors; with one objective the best individual so far is among them
 
+    def _replace(self, *args: Any, **fields: Any) -> Self: ...  # as NamedTuples have it
+
 
 S = TypeVar("S", bound=State)
-A = TypeVar("A", bound="Algorithm[Any]")
+A = TypeVar("A", bound="Algorithm")
 
 
 class Budget(NamedTuple):
@@ -65,9 +66,9 @@ class Traits(NamedTuple):
     min_generations: int = 10
 
 
-def format_algorithm(algorithm: Any) -> str:
+def format_algorithm(algorithm: Algorithm) -> str:
     """Write an algorithm as it is constructed, DE(population=100, mutation=rand_1, ...)."""
-    values = [(field.name, getattr(algorithm, field.name)) for field in dataclasses.fields(algorithm) if field.repr]
+    values = [(field.name, getattr(algorithm, field.name)) for field in dataclasses.fields(algorithm) if field.repr]  # type: ignore[arg-type]
     arguments = [f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in values]
     return f"{type(algorithm).__name__}({', '.join(arguments)})"
 
@@ -80,12 +81,12 @@ class Algorithm(Generic[S]):
 
     traits: ClassVar[Traits] = Traits()
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         """Keep a dataclass from writing a repr that would show where functions lie in memory."""
         super().__init_subclass__(**options)
         cls.__repr__ = cls.__dict__.get("__repr__", format_algorithm)  # type: ignore[method-assign]
 
-    def __new__(cls, *positional: Any, **settings: Any) -> Self:
+    def __new__(cls, *positional: object, **settings: object) -> Self:
         """Refuse hyper-parameters that it does not have, with the name that they have here."""
         names = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else list(settings)
         for name in settings:
@@ -161,7 +162,7 @@ class Algorithm(Generic[S]):
 class CountsEvaluations(Protocol):
     """An algorithm whose generations do not all take one evaluation of each candidate."""
 
-    def evaluations(self, state: Any, number: Any) -> Any:
+    def evaluations(self, state: State, number: Array | int) -> Array | int:
         """Count the evaluations of generation `number`, from its state before the step; repairs come on top.
 
         Where that is less than the population, the candidates beyond are not evaluated: they lose to any other.
@@ -180,7 +181,7 @@ class RepairsCandidates(Protocol):
 class Restartable(Protocol):
     """An algorithm that grows its population for restarts in a way of its own."""
 
-    def with_doubled_population(self, first: int, times: int) -> Any:
+    def with_doubled_population(self, first: int, times: int) -> Self:
         """Copy it with a population of `first`, doubled that many times."""
 
 
@@ -188,7 +189,7 @@ class Restartable(Protocol):
 class HasInitialSpread(Protocol):
     """An algorithm that chooses how far apart its first candidates are."""
 
-    def with_smaller_spread(self, factor: float) -> Any:
+    def with_smaller_spread(self, factor: float) -> Self:
         """Copy it with the initial spread scaled by `factor`."""
 
 
@@ -196,15 +197,23 @@ class HasInitialSpread(Protocol):
 class TakesInitialPoints(Protocol):
     """An algorithm whose state depends on the first candidates in more than their places."""
 
-    def with_initial_points(self, state: Any, points: Array) -> Any:
+    def with_initial_points(self, state: S, points: Array) -> S:
         """Put points (k, d) into the first state in the place of the first candidates."""
+
+
+@runtime_checkable
+class TakesKnownValues(Protocol):
+    """An algorithm that learns from values that were known before; others get such points among their first ones."""
+
+    def with_known_values(self, state: Any, x: Array, evaluation: Evaluation) -> Any:
+        """Take up evaluated points (k, d) before the first generation."""
 
 
 @runtime_checkable
 class AcceptsImmigrants(Protocol):
     """An algorithm whose state must learn of candidates that come from elsewhere."""
 
-    def with_immigrants(self, state: Any, rows: Array, points: Array) -> Any:
+    def with_immigrants(self, state: S, rows: Array, points: Array) -> S:
         """Put points (k, d) from elsewhere in the place of the candidates with these numbers (k,)."""
 
 
@@ -215,7 +224,7 @@ class CombinesMethods(Protocol):
     def methods(self) -> tuple[str, ...]:
         """Name the methods, for messages."""
 
-    def evaluations_by_method(self, state: Any) -> Array:
+    def evaluations_by_method(self, state: State) -> Array:
         """Return how many evaluations each of them had (k,)."""
 
 
@@ -223,15 +232,23 @@ class CombinesMethods(Protocol):
 class HasArchive(Protocol):
     """An algorithm whose solutions are others than the survivors."""
 
-    def solutions(self, state: Any) -> Population:
+    def solutions(self, state: State) -> Population:
         """Return the individuals among which the run's answer is."""
+
+
+@runtime_checkable
+class SamplesDistribution(Protocol):
+    """An algorithm whose candidates are samples of a normal distribution."""
+
+    def distribution(self, state: Any) -> tuple[Array, Array]:
+        """Return its mean (d,) and a root of its covariance (d, d), where the box is the unit cube."""
 
 
 @runtime_checkable
 class HasOpponents(Protocol):
     """An algorithm that evaluates each candidate against several opponents."""
 
-    def opponents(self, state: Any) -> Array:
+    def opponents(self, state: State) -> Array:
         """Return the opponents that the individuals were evaluated against."""
 
     def evaluations_per_candidate(self) -> int:
@@ -253,12 +270,12 @@ def with_python_integers(algorithm: A) -> A:
     return dataclasses.replace(algorithm, **sizes) if sizes else algorithm  # type: ignore[type-var]
 
 
-def count_evaluations(algorithm: Algorithm[Any], state: Any, number: Any) -> Any:
+def count_evaluations(algorithm: Algorithm, state: State, number: Array | int) -> Array | int:
     """Count the evaluations of generation `number`, without repairs."""
     return algorithm.evaluations(state, number) if isinstance(algorithm, CountsEvaluations) else algorithm.population
 
 
-def count_repairs(algorithm: Algorithm[Any]) -> int:
+def count_repairs(algorithm: Algorithm) -> int:
     """Count the candidates per generation that are repaired before evaluation."""
     return algorithm.n_repairs() if isinstance(algorithm, RepairsCandidates) else 0
 
@@ -266,8 +283,7 @@ def count_repairs(algorithm: Algorithm[Any]) -> int:
 def double_population(algorithm: A, first: int, times: int) -> A:
     """Copy an algorithm with a population of `first`, doubled that many times."""
     if isinstance(algorithm, Restartable):
-        doubled: A = algorithm.with_doubled_population(first, times)
-        return doubled
+        return algorithm.with_doubled_population(first, times)
     return dataclasses.replace(algorithm, population=first * 2**times)  # type: ignore[type-var]
 
 
@@ -275,11 +291,10 @@ def scale_spread(algorithm: A, factor: float) -> A:
     """Copy an algorithm with the initial spread scaled by `factor`, if it has one."""
     if not isinstance(algorithm, HasInitialSpread):
         return algorithm
-    scaled: A = algorithm.with_smaller_spread(factor)
-    return scaled
+    return algorithm.with_smaller_spread(factor)
 
 
-def insert_initial_points(algorithm: Algorithm[Any], state: Any, points: Array) -> Any:
+def insert_initial_points(algorithm: Algorithm, state: S, points: Array) -> S:
     """Put points (k, d) into the first state in the place of the first candidates."""
     if isinstance(algorithm, TakesInitialPoints):
         return algorithm.with_initial_points(state, points)
@@ -291,40 +306,50 @@ def insert_initial_points(algorithm: Algorithm[Any], state: Any, points: Array) 
     return state._replace(candidates=put(state.candidates), parents=state.parents._replace(x=put(state.parents.x)))
 
 
-def insert_immigrants(algorithm: Algorithm[Any], state: Any, rows: Array, points: Array) -> Any:
+def insert_immigrants(algorithm: Algorithm, state: S, rows: Array, points: Array) -> S:
     """Put points (k, d) from elsewhere in the place of the candidates with these numbers (k,)."""
     if isinstance(algorithm, AcceptsImmigrants):
         return algorithm.with_immigrants(state, rows, points)
     return state._replace(candidates=state.candidates.at[rows].set(points))
 
 
-def select_solutions(algorithm: Algorithm[Any], state: Any) -> Population:
+def select_solutions(algorithm: Algorithm, state: State) -> Population:
     """Return the individuals among which the run's answer is: the survivors, or an archive."""
-    parents: Population = state.parents
-    return algorithm.solutions(state) if isinstance(algorithm, HasArchive) else parents
+    return algorithm.solutions(state) if isinstance(algorithm, HasArchive) else state.parents
 
 
-def select_opponents(algorithm: Algorithm[Any], state: Any) -> Array | None:
+def estimate_distribution(algorithm: Algorithm, state: State, bounds: Bounds) -> tuple[Array, Array]:
+    """Return mean (d,) and root of the covariance (d, d) of the search in the unit cube.
+
+    Of an algorithm that samples none, the mean of the survivors and their standard deviations.
+    """
+    if isinstance(algorithm, SamplesDistribution):
+        return algorithm.distribution(state)
+    unit = (state.parents.x - bounds.lower) / bounds.span
+    return jnp.mean(unit, axis=0), jnp.diag(jnp.std(unit, axis=0))
+
+
+def select_opponents(algorithm: Algorithm, state: State) -> Array | None:
     """Return the opponents that the individuals were evaluated against, if there are any."""
     return algorithm.opponents(state) if isinstance(algorithm, HasOpponents) else None
 
 
-def name_methods(algorithm: Algorithm[Any]) -> tuple[str, ...]:
+def name_methods(algorithm: Algorithm) -> tuple[str, ...]:
     """Return the names of the methods that the algorithm combines, if it does."""
     return algorithm.methods() if isinstance(algorithm, CombinesMethods) else ()
 
 
-def count_by_method(algorithm: Algorithm[Any], state: Any) -> Array | None:
+def count_by_method(algorithm: Algorithm, state: State) -> Array | None:
     """Return the evaluations of each method that the algorithm combines, if it does."""
     return algorithm.evaluations_by_method(state) if isinstance(algorithm, CombinesMethods) else None
 
 
-def count_candidate_evaluations(algorithm: Algorithm[Any]) -> int:
+def count_candidate_evaluations(algorithm: Algorithm) -> int:
     """Count the evaluations that one candidate takes."""
     return algorithm.evaluations_per_candidate() if isinstance(algorithm, HasOpponents) else 1
 
 
-def estimate_cost(algorithm: Algorithm[Any], dim: int) -> int:
+def estimate_cost(algorithm: Algorithm, dim: int) -> int:
     """Estimate the numbers that a generation of one run handles at once; it decides how many runs share a batch."""
     return algorithm.cost_hint(dim) if isinstance(algorithm, HasCostHint) else algorithm.population * dim
 
@@ -337,11 +362,11 @@ class Shared:
     value: Any
 
 
-def is_shared(leaf: Any) -> bool:
+def is_shared(leaf: object) -> bool:
     """Whether all runs of a batch share this leaf: the box, and what is wrapped in Shared."""
     return isinstance(leaf, Bounds | Shared)
 
 
-def static(default: Any) -> Any:
+def static(default: object) -> Any:
     """Declare a hyper-parameter that shapes the program (a size, a function) rather than being data in it."""
     return dataclasses.field(default=default, metadata={"static": True})

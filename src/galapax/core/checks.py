@@ -18,7 +18,7 @@ import numpy as np
 from galapax.core.errors import InputError
 
 
-def as_float_array(values: Any) -> np.ndarray:
+def as_float_array(values: object) -> np.ndarray:
     """`values` as float64; a ValueError for what is not real numbers: text, complex, ragged rows, None, too large.
 
     Masked entries, which hold numbers that nobody meant, are NaN.
@@ -36,7 +36,7 @@ def as_float_array(values: Any) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def abbreviate(value: Any) -> str:
+def abbreviate(value: object) -> str:
     """A value for a message, cut to a line."""
     try:
         text = repr(value)
@@ -55,12 +55,12 @@ def check_size(value: Any, name: str, least: int, why: str = "") -> int:
     return int(value)
 
 
-def as_integer_if_whole(value: Any) -> Any:
+def as_integer_if_whole(value: object) -> Any:
     """A number of generations or evaluations as an int, if it was written like 1e5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def check_integer(value: Any, name: str, least: int, why: str = "") -> int:
+def check_integer(value: object, name: str, least: int, why: str = "") -> int:
     """A whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InputError(f"{name} must be a whole number, got {abbreviate(value)} of type {type(value).__name__}.")
@@ -69,7 +69,7 @@ def check_integer(value: Any, name: str, least: int, why: str = "") -> int:
     return int(value)
 
 
-def check_bool(value: Any, name: str) -> bool:
+def check_bool(value: object, name: str) -> bool:
     """True or False, also as 1, 0 or None."""
     if value is None or isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
@@ -101,21 +101,21 @@ def check_number(value: Any, name: str) -> float:
     return out
 
 
-def check_finite(value: Any, name: str) -> float:
+def check_finite(value: object, name: str) -> float:
     out = check_number(value, name)
     if math.isinf(out):
         raise InputError(f"{name} must be a finite number, got {out:g}.")
     return out
 
 
-def check_positive(value: Any, name: str) -> float:
+def check_positive(value: object, name: str) -> float:
     out = check_number(value, name)
     if out <= 0:
         raise InputError(f"{name} must be greater than 0, got {out:g}.")
     return out
 
 
-def check_range(value: Any, name: str, low: float, high: float) -> float:
+def check_range(value: object, name: str, low: float, high: float) -> float:
     out = check_number(value, name)
     if not low <= out <= high:
         raise InputError(f"{name} must lie between {low:g} and {high:g}, got {out:g}.")
@@ -130,7 +130,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _FORMULA = re.compile(r"[=+\-@]|[＝＋－＠]")
 
 
-def clean_name(text: Any, argument: str) -> str:
+def clean_name(text: object, argument: str) -> str:
     """A name as one line of text that any file can hold; anything but text is refused."""
     if not isinstance(text, str):
         raise InputError(f"{argument} must be text, got {abbreviate(text)} of type {type(text).__name__}.")

@@ -1,4 +1,4 @@
-"""Words of other libraries, by the word for them here.
+"""Words of other libraries, by the word for them here, and the answers to keywords that a verb does not have.
 
 Each table maps an answer to the words, separated by spaces, that it answers; `find_answers` looks a word up. The words
 are those of scipy, pymoo, pygmo, DEAP, Optuna, Nevergrad, pycma, scikit-optimize and MATLAB, and symbols of papers.
@@ -6,8 +6,14 @@ are those of scipy, pymoo, pygmo, DEAP, Optuna, Nevergrad, pycma, scikit-optimiz
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from galapax.core.errors import EvaluationError, InputError, UnknownArgument, unknown_name_error
+from galapax.core.user_code import shows_all_frames
 
 _LIMITS = "generations, max_evaluations, max_seconds, target, patience or tolerance, several at once if you like"
 _RATES = "write algorithm=gx.ThreeParentGA() or another with the rates that it has; galapax list shows them"
@@ -51,7 +57,9 @@ KEYWORDS = {
     "directions weights sense senses minimization",
     "write maximize=True": "maximise maximization",
     "leave it out: values are minimised unless maximize=True": "minimise minimize",
-    "write x0, points to start from": "init sampling initial initial_population initial_point start",
+    "write x0, points to start from": "init sampling initial_population initial_point start",
+    "write initial=gx.Evaluated(X, F), points with their values": "y0 known known_values evaluated warm_start "
+    "initial_values prior_evaluations previous",
     "write bounds, one (lower, upper) pair per variable": "lb ub lower upper xl xu limits space search_space "
     "dimensions parametrization",
     "leave it out: bounds has one (lower, upper) pair per variable, such as [(-5, 5)] * 10": "dim n_var ndim nvars "
@@ -165,3 +173,57 @@ def find_answers(word: str, table: Mapping[str, str]) -> list[str]:
 def spell_plainly(name: str) -> str:
     """Spell the name of an algorithm in small letters and digits alone: NSGA-II is nsgaii."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+MAX_LISTED_ARGUMENTS = 12  # arguments that a sentence names
+
+
+def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a verb so that unknown keywords are answered, and scipy's `minimize(f, x0, bounds=B)` is understood."""
+    parameters = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def verb(*positional: Any, **named: Any) -> R:
+        if len(positional) == 2 and "bounds" in named and "x0" in parameters:
+            *positional, named["x0"] = positional  # type: ignore[assignment]
+        for name in named:
+            if name not in parameters:
+                raise unknown_keyword_error(name, parameters, function.__name__, named[name])
+        try:
+            return function(*positional, **named)
+        except (InputError, EvaluationError) as error:
+            if shows_all_frames():
+                raise
+            raise error.with_traceback(None)  # noqa: B904  # the sentence says it all; our own frames would bury it
+
+    return verb
+
+
+def suggest_arguments(kind: type[T]) -> type[T]:
+    """Make the constructor of a class answer words of other libraries."""
+    init = kind.__init__
+    parameters = list(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)
+    def checked_init(self: T, *positional: Any, **named: Any) -> None:
+        for name in named:
+            if name not in parameters:
+                raise unknown_keyword_error(name, parameters, kind.__name__, named[name])
+        init(self, *positional, **named)
+
+    setattr(kind, "__init__", checked_init)  # noqa: B010  # mypy takes an assignment for a mistake
+    return kind
+
+
+def unknown_keyword_error(name: str, parameters: Iterable[str], verb: str, value: object = None) -> UnknownArgument:
+    """Build the error for a keyword that a verb does not have."""
+    for answer in find_answers(name, KEYWORDS):
+        is_same = re.fullmatch(r"write \w+", answer) and isinstance(value, int | float)
+        return UnknownArgument(f"{verb} has no {name!r}: {answer}{f'={value}' if is_same else ''}.")
+    names = list(parameters)
+    listed = f"help(gx.{verb}) lists all {len(names)}." if len(names) > MAX_LISTED_ARGUMENTS else None
+    return UnknownArgument(str(unknown_name_error(f"argument of {verb}", name, names, listed)))

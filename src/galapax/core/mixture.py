@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from galapax.core.checks import check_finite
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, Function, Problem, as_bounds
+from galapax.core.space import NumberArray
 
 
 def mixture(
     fun: Function,
-    bounds: Any,
+    bounds: object,
     *,
     total: float = 1.0,
     balance: int | str = -1,
@@ -25,7 +28,7 @@ def mixture(
     variables: Sequence[str] | None = None,
     constraint_names: Sequence[str] | None = None,
     derived: Mapping[str, Function] | None = None,
-    **described: Any,
+    **described: object,
 ) -> Problem:
     """A Problem of d amounts that add up to `total`, with one of them eliminated.
 
@@ -91,7 +94,7 @@ class _Complete:
     row: int
     total: float
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: NumberArray) -> NumberArray:
         xp = _array_namespace(x)
         balance = self.total - xp.sum(x, axis=-1, keepdims=True)
         return xp.concatenate([x[..., : self.row], balance, x[..., self.row :]], axis=-1)
@@ -103,7 +106,7 @@ class _Balance:
 
     complete: _Complete
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Array | np.ndarray) -> Any:
         return self.complete(x)[..., self.complete.row]
 
 
@@ -114,7 +117,7 @@ class _FunctionOfAll:
     function: Function
     complete: _Complete
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Array | np.ndarray) -> Any:
         return self.function(self.complete(x))
 
 
@@ -127,7 +130,7 @@ class _BalanceLimits:
     low: float
     high: float
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: NumberArray) -> NumberArray:
         xp = _array_namespace(x)
         amounts = self.complete(x)
         balance = amounts[..., self.complete.row : self.complete.row + 1]
@@ -138,7 +141,7 @@ class _BalanceLimits:
         return xp.concatenate(constraints, axis=-1)
 
 
-def _array_namespace(x: Any) -> Any:
+def _array_namespace(x: object) -> ModuleType:
     return np if isinstance(x, np.ndarray) else jnp
 
 

@@ -28,8 +28,7 @@ from galapax.core.checks import (
 )
 from galapax.core.direction import Maximize, check_maximize
 from galapax.core.errors import InputError
-from galapax.core.island_model import Islands, parse_islands
-from galapax.core.restarts import Restarts
+from galapax.core.restarts import Islands, Restarts, parse_islands
 
 Engine = Literal["auto", "xla", "fused", "native"]
 FailurePolicy = Literal["worst", "raise", "resample"]
@@ -39,7 +38,7 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 FAILURE_POLICIES: tuple[FailurePolicy, ...] = get_args(FailurePolicy)
 MAX_RUN_NUMBER = 2**32  # run numbers are folded into the key as 32-bit words
 
-Check = Callable[[Any, str], Any]  # (value, name) -> the value as it is stored; raises InputError
+Check = Callable[[object, str], object]  # (value, name) -> the value as it is stored; raises InputError
 
 
 @dataclass(frozen=True)
@@ -74,19 +73,19 @@ def _check_count(least: int, why: str = "") -> Check:
     return lambda value, name: check_integer(value, name, least, why)
 
 
-def _check_limit(value: Any, name: str) -> int:
+def _check_limit(value: object, name: str) -> int:
     """A limit may be written as 1e5."""
     return check_integer(as_integer_if_whole(value), name, 1)
 
 
-def _check_fraction(value: Any, name: str) -> float:
+def _check_fraction(value: object, name: str) -> float:
     fraction = check_finite(value, name)
     if not 0 <= fraction < 1:
         raise InputError(f"{name} is a fraction of the box, at least 0 and below 1; got {fraction:g}. 0 disables it.")
     return fraction
 
 
-def _check_runs(value: Any, name: str) -> int | range:
+def _check_runs(value: object, name: str) -> int | range:
     if isinstance(value, range):
         if value.step != 1 or value.start < 0 or not len(value):
             raise InputError(f"{name} as a range names consecutive runs, such as range(17, 20); got {value!r}.")
@@ -97,7 +96,7 @@ def _check_runs(value: Any, name: str) -> int | range:
     return value
 
 
-def _check_polish(value: Any, name: str) -> bool | str:
+def _check_polish(value: object, name: str) -> bool | str:
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, str) and value == "auto":
@@ -105,13 +104,13 @@ def _check_polish(value: Any, name: str) -> bool | str:
     raise InputError(f'{name} must be "auto", True or False, got {abbreviate(value)}.')
 
 
-def _check_history(value: Any, name: str) -> bool | str:
+def _check_history(value: object, name: str) -> bool | str:
     if isinstance(value, bool) or (isinstance(value, str) and value == "x"):
         return value
     raise InputError(f'{name} must be True, False or "x" (with the best x of each generation), got {value!r}.')
 
 
-def _check_snapshots(value: Any, name: str) -> tuple[int, ...]:
+def _check_snapshots(value: object, name: str) -> tuple[int, ...]:
     generations = items(value, f"{name} must be a list of generations, such as [1, 10, 100]")
     return tuple(sorted({check_integer(generation, name, 1) for generation in generations}))
 
@@ -127,7 +126,7 @@ def _check_dtype(value: Any, name: str) -> str:
 
 
 def _check_choice(*choices: str) -> Check:
-    def check(value: Any, name: str) -> str:
+    def check(value: object, name: str) -> str:
         if isinstance(value, str) and value in choices:
             return value
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {abbreviate(value)}.")
@@ -135,25 +134,25 @@ def _check_choice(*choices: str) -> Check:
     return check
 
 
-def _check_failure_policy(value: Any, name: str) -> str:
+def _check_failure_policy(value: object, name: str) -> str:
     if isinstance(value, str) and value in FAILURE_POLICIES:
         return value
     raise InputError(f'{name} must be "worst", "raise" or "resample", got {value!r}.')
 
 
-def _check_devices(value: Any, name: str) -> str:
+def _check_devices(value: object, name: str) -> str:
     if isinstance(value, str) and value == "all":
         return value
     raise InputError(f'{name} must be "all" (all devices evaluate one population) or None (one does), got {value!r}.')
 
 
-def _check_bool(value: Any, name: str) -> bool:
+def _check_bool(value: object, name: str) -> bool:
     if isinstance(value, bool):
         return value
     raise InputError(f"{name} must be True or False, got {abbreviate(value)}.")
 
 
-def _check_workers_timeout(value: Any, name: str) -> float | str | None:
+def _check_workers_timeout(value: object, name: str) -> float | str | None:
     if value is None or (isinstance(value, str) and value == "auto"):
         return value
     try:
@@ -165,7 +164,7 @@ def _check_workers_timeout(value: Any, name: str) -> float | str | None:
     return None if math.isinf(seconds) else seconds
 
 
-def _check_pool(value: Any, name: str) -> Any:
+def _check_pool(value: object, name: str) -> Any:
     if isinstance(value, bool) or not (isinstance(value, int) or callable(value) or hasattr(value, "submit")):
         raise InputError(
             f"{name} must be a number of processes, a concurrent.futures executor (with a submit method) or a function "
@@ -285,7 +284,7 @@ class Compute(Checked):
 
 
 def _check_group(kind: type[Checked], example: str) -> Check:
-    def check(value: Any, name: str) -> Checked:
+    def check(value: object, name: str) -> Checked:
         if isinstance(value, kind):
             return value
         raise InputError(f"{name} must be a gx.{kind.__name__}, such as {example}; got {abbreviate(value)}.")
@@ -293,11 +292,11 @@ def _check_group(kind: type[Checked], example: str) -> Check:
     return check
 
 
-def _check_workers(value: Any, name: str) -> Workers:
+def _check_workers(value: object, name: str) -> Workers:
     return value if isinstance(value, Workers) else Workers(value)
 
 
-def _check_islands(value: Any, name: str) -> Islands | None:
+def _check_islands(value: object, name: str) -> Islands | None:
     return parse_islands(value)
 
 
@@ -333,12 +332,15 @@ class Options(Checked):
                                      panel="Search")  # fmt: skip
     x0: Any = option(None, "A CSV file of starting points, one per row, such as population.csv.", None, shell="path",
                      flags=("--initial",), panel="Search")  # fmt: skip
+    initial: Any = option(None, "Points with their values, which cost no evaluations.")
     runs: int | range = option(1, "Independent runs, computed together (1).", _check_runs, shell=int, flags=("-r",),
                                panel="Search")  # fmt: skip
     seed: int | None = option(0, "Random seed; the same seed gives the same run.", None, shell=int, panel="Search",
                               identifies=True)  # fmt: skip
     maximize: Maximize = option(False, "Maximise instead of minimising.", check_maximize, shell=bool,
                                 panel="Evaluation", identifies=True)  # fmt: skip
+    noisy: bool | None = option(None, "The objective is random: report its mean at x, with an interval.", _check_bool,
+                                shell=bool, panel="Evaluation", identifies=True)  # fmt: skip
     vectorized: bool = option(False, "The functions take the whole population as one array.", check_bool, shell=bool,
                               panel="Evaluation")  # fmt: skip
     blackbox: bool = option(False, "The functions are plain Python or NumPy, not JAX.", check_bool, shell=bool,
@@ -405,10 +407,10 @@ def read(options: Options, name: str) -> Any:
     return getattr(getattr(options, leaf.group) if leaf.group else options, leaf.field)
 
 
-def group_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+def group_arguments(values: Mapping[str, object]) -> dict[str, object]:
     """Convert {name of a leaf: value} to the arguments of a verb; values in a group become the group."""
-    arguments: dict[str, Any] = {}
-    group_fields: dict[str, dict[str, Any]] = {}
+    arguments: dict[str, object] = {}
+    group_fields: dict[str, dict[str, object]] = {}
     for name, value in values.items():
         leaf = LEAVES[name]
         if not leaf.group:

@@ -1,20 +1,168 @@
-"""Problems: a box or declared variables, an objective of one solution, and its constraints."""
+"""Problems, and what comes of them: evaluations of candidates, populations, and records of generations.
+
+A problem is a box or declared variables, an objective of one solution, and its constraints.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Self
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
 
-from galapax.core.box import Bounds as Bounds
-from galapax.core.box import as_bounds as as_bounds
-from galapax.core.box import box as box
 from galapax.core.checks import RESERVED_COLUMNS, HTMLRepr, abbreviate, check_number, clean_name
 from galapax.core.errors import InputError
-from galapax.core.evaluation import returned_by_fun
-from galapax.core.space import GeneFunction, Space, VectorFunction, as_space, is_variables
+from galapax.core.space import Bounds as Bounds
+from galapax.core.space import GeneFunction, NumberArray, Space, VectorFunction, as_space, is_variables
+from galapax.core.space import as_bounds as as_bounds
+from galapax.core.space import box as box
+
+
+class Shape(NamedTuple):
+    """The number of objectives and constraints of one evaluation."""
+
+    objectives: int = 1
+    ineq: int = 0
+    eq: int = 0
+
+    @property
+    def constrained(self) -> bool:
+        return self.ineq + self.eq > 0
+
+
+class Evaluation(NamedTuple):
+    """The evaluation of n candidates. A failed one has objectives and violation +inf: it loses to any other."""
+
+    objectives: Array  # (n, m), to be minimised
+    violation: Array | None  # (n,), 0 when feasible; None for a problem without constraints
+    failed: Array  # (n,), number of evaluations with NaN, inf or an exception: a bool with one per candidate
+    ineq: Array | None = None  # (n, p)
+    eq: Array | None = None  # (n, q)
+    again: Array | None = None  # (n,), evaluations of failed points that this candidate replaced
+    lost: Array | None = None  # (n,), failures among those and other evaluations for this candidate
+    known: Array | None = None  # (n,) bool, whether the values were known before and cost no evaluation
+
+    @property
+    def fitness(self) -> Array:
+        return self.objectives[..., 0]
+
+
+class Population(NamedTuple):
+    """n individuals with their evaluations."""
+
+    x: Array  # (n, d)
+    objectives: Array  # (n, m), +inf before the first evaluation
+    violation: Array | None  # (n,), or None for a problem without constraints
+
+    @property
+    def fitness(self) -> Array:
+        return self.objectives[..., 0]
+
+
+def empty_population(x: Array, shape: Shape) -> Population:
+    """Create individuals that lose to any evaluated one, so that the first generation is no special case."""
+    worst = jnp.full((x.shape[0], shape.objectives), jnp.inf, x.dtype)
+    return Population(x, worst, worst[:, 0] if shape.constrained else None)
+
+
+def as_population(candidates: Array, evaluation: Evaluation) -> Population:
+    """Combine candidates and their evaluation into a population."""
+    return Population(candidates, evaluation.objectives, evaluation.violation)
+
+
+OUTPUT_NAMES = ("fun", "ineq", "eq")
+
+
+class Values(NamedTuple):
+    """Return value of a black box that computes objective and constraints at once; a dict with these keys also works.
+
+    fun: a number, or one for each objective. ineq, eq: constraints, a number or several each; feasible when every ineq
+        <= 0 and every eq = 0 (to 1e-4).
+    """
+
+    fun: Any
+    ineq: Any = None
+    eq: Any = None
+
+
+def returned_by_fun(x: object) -> NoReturn:
+    """Placeholder for constraints that a black box returns together with its objective; it is never called."""
+    raise NotImplementedError("these constraints are returned by fun, together with its value.")
+
+
+class Columns(NamedTuple):
+    """The columns of a packed record."""
+
+    shape: Shape
+    hypervolume: bool  # whether there are several objectives and a reference point
+    x: int = 0  # number of variables of the best individual
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        constraints = 2 if self.shape.constrained else 0
+        return 3 + 3 * self.shape.objectives + constraints + self.hypervolume + self.is_estimated + self.x
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the hypervolume is an estimate with a standard error."""
+        return self.hypervolume and self.shape.objectives > MAX_EXACT_HYPERVOLUME_OBJECTIVES
+
+
+MAX_EXACT_HYPERVOLUME_OBJECTIVES = 3  # objectives whose hypervolume is not estimated, see metrics/hypervolume.py
+FAILED_COLUMN = 1  # failed evaluations; the next column counts all evaluations
+HISTORY_FIRST_COLUMN = 2  # the columns before it only serve to count
+
+
+class Record(NamedTuple, Generic[NumberArray]):
+    """The values of one generation of one run; several records have their axes in front."""
+
+    active: NumberArray | float  # 1, or 0 after the run has ended
+    failed: NumberArray  # number of failed evaluations
+    evaluations: NumberArray  # number of evaluations
+    best: NumberArray  # (m,) see execution/search.py
+    mean: NumberArray  # (m,)
+    worst: NumberArray  # (m,)
+    violation: NumberArray | None = None  # with constraints: of the best
+    feasible_share: NumberArray | None = None  # with constraints
+    hypervolume: NumberArray | None = None
+    hypervolume_error: NumberArray | None = None  # standard error, where it is an estimate
+    x: NumberArray | None = None  # (d,) of the best
+
+    def pack(self, dtype: DTypeLike) -> Array:
+        """Pack the record of one run into a row of numbers."""
+        columns = [jnp.asarray(field, dtype).reshape(-1) for field in self if field is not None]
+        return jnp.concatenate(columns)
+
+    @staticmethod
+    def unpack(rows: NumberArray, columns: Columns, first: int = 0, axis: int = -1) -> Record[NumberArray]:
+        """Unpack rows that were packed along an axis. first: number of columns that are missing at the left.
+
+        Fields that are single numbers lose the axis.
+        """
+        m, position = columns.shape.objectives, -first
+        leading = (slice(None),) * (rows.ndim + axis if axis < 0 else axis)
+
+        def take(width: int | None) -> NumberArray | None:
+            nonlocal position
+            start = position
+            position += width or 1
+            if start < 0:
+                return None
+            return rows[(*leading, start if width is None else slice(start, start + width))]  # type: ignore[return-value]
+
+        counts = [take(None) for _ in range(3)]
+        values = [take(m) for _ in range(3)]
+        constraints = [take(None) if columns.shape.constrained else None for _ in range(2)]
+        hypervolume = take(None) if columns.hypervolume else None
+        error = take(None) if columns.is_estimated else None
+        x = take(columns.x) if columns.x else None
+        return Record._make([*counts, *values, *constraints, hypervolume, error, x])
+
 
 Function = Callable[..., Any]
 
@@ -51,7 +199,7 @@ def derive_eq_tolerance(eq: np.ndarray, relative: float = RELATIVE_EQ_TOLERANCE)
     return tuple(tolerances)
 
 
-def missing_function(x: Any) -> Any:
+def missing_function(x: object) -> NoReturn:
     """Placeholder for the functions of a problem that was loaded or copied; calling it raises."""
     raise InputError("This problem was loaded or copied without its functions; define it again to evaluate it.")
 
@@ -272,7 +420,7 @@ class Problem(ProblemDescription):
         if space is None or isinstance(self.fun, GeneFunction):
             return self
 
-        def of_genes(function: Any) -> Any:
+        def of_genes(function: object) -> Any:
             return GeneFunction(function.function, space) if isinstance(function, VectorFunction) else function
 
         functions: dict[str, Any] = {name: of_genes(getattr(self, name)) for name in ("fun", "ineq", "eq")}
@@ -335,7 +483,7 @@ class MinMaxProblem(ProblemDescription):
         return replace(self, fun=missing_function)
 
 
-def _only_real(variables: Any, argument: str) -> Bounds:
+def _only_real(variables: object, argument: str) -> Bounds:
     """Return the box of variables that are only real numbers in a list."""
     space = as_space(variables, argument)
     if not space.plain:
@@ -344,3 +492,27 @@ def _only_real(variables: Any, argument: str) -> Bounds:
             "y takes no integers, choices, dicts or logarithmic scales yet."
         )
     return space.bounds
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Several constraint functions as one. A class and not a closure, so that a problem can be sent to processes."""
+
+    functions: tuple[Function, ...]
+
+    def __call__(self, x: Any) -> Any:
+        values = [function(x) for function in self.functions]
+        xp = jnp if any(not isinstance(v, int | float | np.ndarray | np.generic | list | tuple) for v in values) else np
+        return xp.concatenate([xp.ravel(xp.asarray(value)) for value in values])
+
+
+def stack_constraints(name: str, functions: Any) -> Any:
+    """Return one constraint function for a list of them; a single one unchanged. name: for messages."""
+    if not isinstance(functions, list | tuple):
+        return functions
+    for function in functions:
+        if not callable(function):
+            raise InputError(
+                f"{name} must be a function of one solution, or a list of them; it has {abbreviate(function)}."
+            )
+    return Stacked(tuple(functions)) if functions else None

@@ -23,16 +23,157 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
 
-from galapax.core.box import Bounds, DiscreteGrid, as_bounds
 from galapax.core.checks import abbreviate, as_float_array, clean_name
 from galapax.core.errors import InputError
 from galapax.core.variables import Label, Variable, integer, real
+
+NumberArray = TypeVar("NumberArray", bound=Array | np.ndarray)  # on the device, or on the host
+
+
+class DiscreteGrid(NamedTuple):
+    """Which genes are codes, whole numbers from `first` to `last`; all (d,). See `core/space.py`."""
+
+    discrete: np.ndarray  # bool: the gene is a code
+    unordered: np.ndarray  # bool: neighbouring codes are not alike
+    first: np.ndarray  # 0 for a real gene
+    last: np.ndarray
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """The box of d variables: `lower` and `upper`, both (d,).
+
+    grid: of genes, if some of them are codes of integers or choices.
+    """
+
+    lower: Array | np.ndarray
+    upper: Array | np.ndarray
+    grid: DiscreteGrid | None = None
+
+    @property
+    def dim(self) -> int:
+        return int(self.lower.shape[-1])
+
+    @property
+    def span(self) -> Array | np.ndarray:
+        return self.upper - self.lower
+
+    def round_inwards(self, dtype: DTypeLike) -> Bounds:
+        """Return the box in another precision, rounded inwards so that no point of it lies outside this one."""
+        with np.errstate(over="ignore"):
+            box = self._cast(dtype)
+            # XLA takes numbers below `tiny` for 0, and a box of no width has no points
+            sound = np.isfinite(box.span) & (box.span >= np.finfo(dtype).tiny)
+        if not sound.all():
+            i = int(np.argmin(sound))
+            raise InputError(
+                f"bounds are too wide or too narrow for {np.dtype(dtype).name}: those of variable {i} are "
+                f"({self.lower[i]!r}, {self.upper[i]!r}); rescale the variable, or use float64 if it is float32."
+            )
+        return box
+
+    def _cast(self, dtype: DTypeLike) -> Bounds:
+        lower, upper = (np.asarray(side).astype(dtype) for side in (self.lower, self.upper))
+        lower = np.where(lower < self.lower, np.nextafter(lower, lower.dtype.type(np.inf)), lower)
+        upper = np.where(upper > self.upper, np.nextafter(upper, upper.dtype.type(-np.inf)), upper)
+        grid = self.grid
+        if grid is not None:
+            grid = grid._replace(first=np.asarray(grid.first).astype(dtype), last=np.asarray(grid.last).astype(dtype))
+        return Bounds(lower, upper, grid)
+
+    def __repr__(self) -> str:
+        return f"Bounds(lower={np.asarray(self.lower).tolist()}, upper={np.asarray(self.upper).tolist()})"
+
+
+def box(lower: float, upper: float, dim: int) -> Bounds:
+    """Build the box with the same interval for each of `dim` variables."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
+        raise InputError(f"dim must be a whole number of at least 1, got {dim!r}.")
+    return as_bounds([(lower, upper)] * int(dim))
+
+
+def as_bounds(bounds: object, argument: str = "bounds", allow_fixed: bool = False) -> Bounds:
+    """Check `bounds` and return them as float64 NumPy arrays.
+
+    Accepted: a `Bounds`, scipy's `Bounds`, or one (lower, upper) pair per variable. allow_fixed: limits may be equal.
+    """
+    example = "one (lower, upper) pair per variable, such as [(-5, 5)] * 10"
+    grid = None
+    if bounds is None:
+        raise InputError(f"{argument} is missing: give {example}, or a Problem that carries its own.")
+    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
+        lower, upper = _as_floats(bounds.lb, argument), _as_floats(bounds.ub, argument)
+    elif isinstance(bounds, Bounds):
+        grid = bounds.grid
+        lower, upper = _as_floats(bounds.lower, argument), _as_floats(bounds.upper, argument)
+    else:
+        pairs = _as_floats(bounds, argument)
+        if pairs.shape == (2,):
+            low, high = pairs.tolist()
+            if not low < high:
+                raise InputError(
+                    f"{argument} must be {example}; got the numbers {low:g} and {high:g}, which do not form a "
+                    "valid pair (for a starting point write x0, and also give the bounds)."
+                )
+            raise InputError(
+                f"{argument} is a single pair ({low:g}, {high:g}), so the number of variables is unknown: give "
+                f"one pair per variable, such as [({low:g}, {high:g})] * 10, or gx.box({low:g}, {high:g}, dim=10)."
+            )
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.shape[0] == 0:
+            raise InputError(f"{argument} must be {example}; got an array of shape {pairs.shape}{_rows(pairs)}.")
+        lower, upper = pairs[:, 0], pairs[:, 1]
+    if lower.ndim != 1 or lower.shape != upper.shape or lower.size == 0:
+        raise InputError(
+            f"{argument} need a lower and an upper limit per variable; got shapes {lower.shape} and {upper.shape}."
+        )
+    for i, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
+        if np.isnan(low) or np.isnan(high):
+            raise InputError(
+                f"{argument} of variable {i} need a finite lower and upper limit; None or NaN is not one: give the "
+                "widest range that makes sense."
+            )
+        if np.isinf(low) or np.isinf(high):
+            raise InputError(
+                f"{argument} of variable {i} are ({low}, {high}): the search starts from points spread over the box, "
+                "so both limits must be finite; give the widest range that makes sense."
+            )
+        if low > high:
+            raise InputError(f"{argument} of variable {i} are reversed: lower {low:g} > upper {high:g}; swap them.")
+        if low == high and not allow_fixed:
+            raise InputError(
+                f"{argument} of variable {i} are equal ({low:g}): a fixed value is not a variable; "
+                f"put it into the objective as a constant{_rows(np.column_stack([lower, upper]))}."
+            )
+    return Bounds(lower, upper, grid)
+
+
+def _rows(pairs: np.ndarray) -> str:
+    """Return advice for bounds that seem to be all lower, then all upper limits."""
+    if pairs.ndim != 2 or len(pairs) != 2 or not np.all(pairs[0] < pairs[1]):
+        return ""
+    return " (two rows, all lower and all upper limits? Then write list(zip(lower, upper)))"
+
+
+def _as_floats(values: object, argument: str) -> np.ndarray:
+    try:
+        if isinstance(values, list | tuple):  # None stands for "no limit" elsewhere; as NaN it is refused by name
+            pairs = [[np.nan if v is None else v for v in p] if isinstance(p, list | tuple) else p for p in values]
+            return as_float_array(pairs)
+        return as_float_array(values)
+    except ValueError:
+        raise InputError(
+            f"{argument} must be numbers, one (lower, upper) pair per variable; got {abbreviate(values)}."
+        ) from None
 
 
 class LabelIndex(int):
@@ -57,7 +198,7 @@ class LabelIndex(int):
 
 
 def check_label_comparisons(
-    function: Callable[..., Any], arguments: Mapping[str, Any], labels: Mapping[str, tuple[Label, ...]]
+    function: Callable[..., object], arguments: Mapping[str, object], labels: Mapping[str, tuple[Label, ...]]
 ) -> None:
     """Call a function with `LabelIndex` in place of traced indices. labels: of each choice, by its name."""
     indices = {}
@@ -147,7 +288,7 @@ class Space:
                     f'{variable!r} has whole numbers that float32 does not hold: run it with dtype="float64".'
                 )
 
-    def decode(self, genes: Any) -> Any:
+    def decode(self, genes: NumberArray) -> NumberArray:
         """Compute x (..., d) from genes, in NumPy or JAX as they came; codes are rounded to their limits."""
         xp, x = _array_module(genes), genes
         if self._log.any():
@@ -172,9 +313,9 @@ class Space:
             x = xp.where(self._is_fixed, self.bounds.lower.astype(genes.dtype), x[..., self._gene_index])
         return x if not self._conditions else xp.where(self.is_active(x), x, self._inactive_x(genes.dtype))
 
-    def encode(self, x: Any) -> Any:
+    def encode(self, x: NumberArray) -> NumberArray:
         """Compute the genes of x; of discrete variables those of the nearest value."""
-        x = x[..., ~self._is_fixed] if len(self.searched) < self.dim else x
+        x = x[..., ~self._is_fixed] if len(self.searched) < self.dim else x  # type: ignore[assignment]
         xp, genes = _array_module(x), x
         if self._log.any():
             genes = xp.where(self._log, xp.log(xp.where(self._log, x, 1)), genes)
@@ -190,10 +331,10 @@ class Space:
         first, last = (np.asarray(side, x.dtype) for side in self._codes)
         return xp.where(self.discrete, xp.clip(xp.round(genes), first, last), genes)
 
-    def is_active(self, x: Any) -> Any:
+    def is_active(self, x: NumberArray) -> NumberArray:
         """Whether each variable of x (..., d) exists, by its conditions and those of the variables that they name."""
         xp = _array_module(x)
-        columns: list[Any] = []
+        columns: list[NumberArray] = []
         for i in range(self.dim):
             active = xp.ones(x.shape[:-1], bool)
             for parent, numbers in self._conditions.get(i, ()):
@@ -230,7 +371,7 @@ class Space:
         """Return the names of the variables."""
         return variable_names(self.variables)
 
-    def values(self, x: Any) -> dict[str, Any]:
+    def values(self, x: object) -> dict[str, Label]:
         """Return {name: value} of one solution: floats, ints, bools and labels, without inactive variables."""
         numbers = np.asarray(x)
         active = self.is_active(numbers) if self._conditions else np.ones(self.dim, bool)
@@ -251,7 +392,7 @@ class Space:
                 raise
             return np.array([[v.number(c) for v, c in zip(self.variables, row, strict=True)] for row in rows])
 
-    def _of_names(self, point: Mapping[str, Any]) -> list[float]:
+    def _of_names(self, point: Mapping[str, object]) -> list[float]:
         names = self.names()
         for name in names:
             variable = self.variables[names.index(name)]
@@ -281,7 +422,9 @@ class Space:
     @cached_property
     def _grids(self) -> tuple[np.ndarray, np.ndarray]:
         """The lower limit and the step of each gene, 1 where there is none."""
-        return self._searched_bounds.lower, np.array([1.0 if v.step is None else v.step for v in self.searched])
+        return np.asarray(self._searched_bounds.lower), np.array(
+            [1.0 if v.step is None else v.step for v in self.searched]
+        )
 
     @cached_property
     def _is_fixed(self) -> np.ndarray:
@@ -292,9 +435,9 @@ class Space:
         """The gene of each variable; any of a fixed one."""
         return np.maximum(np.cumsum(~self._is_fixed) - 1, 0)
 
-    def _inactive_x(self, dtype: Any) -> np.ndarray:
+    def _inactive_x(self, dtype: DTypeLike) -> np.ndarray:
         """Return the number in x that each variable has while it is inactive."""
-        x = self.bounds.lower.astype(dtype)
+        x = np.array(self.bounds.lower, dtype)
         x[~self._is_fixed] = self._searched_bounds.round_inwards(dtype).lower
         return x
 
@@ -337,7 +480,7 @@ class Space:
         return table
 
 
-def _column_values(variable: Variable, numbers: Any) -> Any:
+def _column_values(variable: Variable, numbers: Array | np.ndarray) -> Array | np.ndarray:
     """Convert numbers in x to the values of one variable for a traced function, or for one that takes many points."""
     xp, kind = _array_module(numbers), variable.kind
     if kind == "boolean":
@@ -352,7 +495,7 @@ def _column_values(variable: Variable, numbers: Any) -> Any:
     return numbers
 
 
-def _array_module(x: Any) -> Any:
+def _array_module(x: object) -> ModuleType:
     return np if isinstance(x, np.ndarray | np.generic) else jnp
 
 
@@ -363,11 +506,11 @@ class VectorFunction:
     function: Callable[..., Any]
     space: Space
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Any, *key: Any) -> Any:
         if isinstance(x, Mapping):
-            return self.function(x)
+            return self.function(x, *key)
         x = x if isinstance(x, np.ndarray) else jnp.asarray(x)
-        return self.function(self.space.to_arguments(self.space.decode(self.space.encode(x))))
+        return self.function(self.space.to_arguments(self.space.decode(self.space.encode(x))), *key)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:  # whose signature is checked
@@ -382,15 +525,15 @@ class VectorFunction:
 class GeneFunction(VectorFunction):
     """A user's function as a function of genes."""
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Any, *key: Any) -> Any:
         arguments = self.space.to_arguments(self.space.decode(x))
         if isinstance(arguments, Mapping) and isinstance(x, jax.core.Tracer):
             labels = {str(v.name): v.labels for v in self.space.variables if v.kind == "choice" and not v.numeric}
             check_label_comparisons(self.function, arguments, labels)
-        return self.function(arguments)
+        return self.function(arguments, *key)
 
 
-def is_variables(bounds: Any) -> bool:
+def is_variables(bounds: object) -> bool:
     """Whether these are variables in a dict or list, or pairs some of which are fixed, and not only a box."""
     if isinstance(bounds, Mapping):
         return all(isinstance(name, str) for name in bounds)
@@ -404,7 +547,7 @@ def is_variables(bounds: Any) -> bool:
     return bool(is_fixed.any() and not is_fixed.all())
 
 
-def as_space(bounds: Any, argument: str = "bounds") -> Space:
+def as_space(bounds: object, argument: str = "bounds") -> Space:
     """Build the space of variables in a dict or list; a (lower, upper) pair among them is a real number."""
     if not isinstance(bounds, Mapping | list | tuple):
         box = as_bounds(bounds, argument, allow_fixed=True)
@@ -437,7 +580,7 @@ def variable_names(variables: Sequence[Variable]) -> list[str]:
     return [v.name if v.name is not None else f"x{i + 1}" for i, v in enumerate(variables)]
 
 
-def variables_from_integrality(bounds: Any, integrality: Any) -> list[Variable]:
+def variables_from_integrality(bounds: object, integrality: object) -> list[Variable]:
     """Build variables from scipy's `integrality`: pairs, and a mask of those that are integers."""
     box = as_bounds(bounds)
     try:

@@ -23,7 +23,7 @@ def experimental(public: T) -> T:
     return public
 
 
-def is_experimental(public: Any) -> bool:
+def is_experimental(public: object) -> bool:
     """Whether a minor release may change it; a subclass is judged by itself."""
     return "__galapax_experimental__" in vars(public)
 
@@ -47,7 +47,7 @@ def deprecated(name: str, *, since: str, instead: str) -> Callable[[T], T]:
 
     def decorate(function: T) -> T:
         @functools.wraps(function)
-        def call(*arguments: Any, **options: Any) -> Any:
+        def call(*arguments: object, **options: object) -> Any:
             warn_deprecated(name, since=since, instead=instead)
             return function(*arguments, **options)
 

@@ -1,13 +1,63 @@
-"""Termination: the rules of a run, and the reasons why it ended with a sentence for each."""
+"""Termination: the rules of a run, the reasons why it ended with a sentence for each, and deferred Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import NamedTuple
 
 import numpy as np
+from jax import Array
+from numpy.typing import DTypeLike
 
 from galapax.core.checks import pluralize
+
+
+class Interrupts:
+    """Whether Ctrl-C was pressed. raises: returns whether to raise as well, as inside a user's objective."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        self.raises: Callable[[], bool] = lambda: False
+
+
+_current: list[Interrupts] = []
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Record the first Ctrl-C inside the context; a second one raises as usual. Nested contexts share the outermost.
+
+    A verb opens it before anything else and closes it last, so that no Ctrl-C is lost between batches, between the
+    cells of a study, or while the result is assembled.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous is None:
+        yield Interrupts()
+        return
+    if _current:
+        yield _current[-1]
+        return
+    state = Interrupts()
+
+    def record_interrupt(signum: int, frame: FrameType | None) -> None:
+        state.seen = True
+        signal.signal(signal.SIGINT, previous)
+        if state.raises():
+            raise KeyboardInterrupt
+
+    _current.append(state)
+    signal.signal(signal.SIGINT, record_interrupt)
+    try:
+        yield state
+    finally:
+        _current.pop()
+        signal.signal(signal.SIGINT, previous)
+
 
 UNLIMITED = 2**31 - 1
 
@@ -110,17 +160,20 @@ def stop_from_code(code: int) -> Stop:
     return next((stop for stop, stop_code in STOP_CODES.items() if stop_code == code), Stop.BUDGET)
 
 
+Limit = float | np.ndarray | Array  # as the user wrote it, on the host, or on the device
+
+
 class Rules(NamedTuple):
     """The termination rules of a run. All are data, so that no rule changes the program."""
 
-    generations: Any  # limit
-    target: Any  # stop once the best feasible value is at most this
-    stall: Any  # stop after this many generations without a better value
-    reference: Any = None  # (m,) of several objectives: "better" means a larger hypervolume up to this point
-    tolerance: Any = 0.0  # stop a search whose population spans less than this share of the box; 0 for never
-    evaluations: Any = None  # limit, for algorithms whose generations take different numbers of evaluations
+    generations: int | np.int32  # limit
+    target: Limit  # stop once the best feasible value is at most this
+    stall: int | np.int32  # stop after this many generations without a better value
+    reference: Array | np.ndarray | None = None  # (m,): with several objectives better means more hypervolume up to it
+    tolerance: Limit = 0.0  # stop a search whose population spans less than this share of the box; 0 for never
+    evaluations: Limit | None = None  # limit, for algorithms whose generations take different numbers of evaluations
 
-    def as_arrays(self, dtype: Any) -> Rules:
+    def as_arrays(self, dtype: DTypeLike) -> Rules:
         reference = None if self.reference is None else np.asarray(self.reference, dtype)
         evaluations = None if self.evaluations is None else np.asarray(self.evaluations, dtype)
         return Rules(

@@ -6,7 +6,7 @@ core/space.py has the maps between these values and the numbers that an algorith
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,7 +71,7 @@ class Variable:
             return self.lower, self.upper
         return 0.0, {"real": 0.0, "boolean": 1.0}.get(self.kind, len(self.labels) - 1.0)
 
-    def all_values(self) -> list[Any]:
+    def all_values(self) -> list[Label]:
         """Return the values of a discrete variable in the order of their codes."""
         first, last = (int(code) for code in self.code_range)
         if self.kind == "choice":
@@ -79,7 +79,7 @@ class Variable:
         scale, offset = (1.0, 0.0) if self.step is None else (self.step, self.lower)
         return [self.value(offset + scale * code) for code in range(first, last + 1)]
 
-    def value(self, number: float) -> Any:
+    def value(self, number: float) -> Label:
         """Return the value of a number in x: a float, an int, a bool or the label."""
         if self.kind == "real" and self.step is not None and math.isfinite(number):
             return float(f"{number:.{VALUE_DIGITS}g}")
@@ -179,7 +179,7 @@ def integer(
     return _with_details(_with_step(variable, None if step == 1 else step), when, name, unit)
 
 
-def choice(*labels: Any, when: When | None = None, name: str | None = None, unit: str | None = None) -> Variable:
+def choice(*labels: object, when: When | None = None, name: str | None = None, unit: str | None = None) -> Variable:
     """Declare one of some labels: text, numbers such as stock sizes, True, False, None, or tuples of these.
 
     Numbers in ascending order are searched as ordered steps, all other labels as values without an order. A single
@@ -190,7 +190,7 @@ def choice(*labels: Any, when: When | None = None, name: str | None = None, unit
     if not labels:
         raise InputError("choice needs at least one label, got none.")
     values = tuple(_check_label(label) for label in labels)
-    index_by_label: dict[Any, int] = {}
+    index_by_label: dict[Hashable, int] = {}
     for i, label in enumerate(values):
         first = index_by_label.setdefault(_label_key(label), i)
         if first != i and labels[first] != labels[i]:
@@ -212,7 +212,7 @@ def boolean(*, when: When | None = None, name: str | None = None) -> Variable:
     return _with_details(Variable("boolean", 0.0, 1.0), when, name, None)
 
 
-def _check_limits(kind: str, lower: Any, upper: Any) -> tuple[float, float]:
+def _check_limits(kind: str, lower: object, upper: object) -> tuple[float, float]:
     for limit in (lower, upper):
         if limit is None or (isinstance(limit, int | float) and math.isinf(limit)):
             raise InputError(
@@ -225,7 +225,7 @@ def _check_limits(kind: str, lower: Any, upper: Any) -> tuple[float, float]:
     return low, high
 
 
-def _with_step(variable: Variable, step: Any) -> Variable:
+def _with_step(variable: Variable, step: object) -> Variable:
     """Put a variable on a grid that starts at its lower limit; its upper limit becomes the last value."""
     if step is None:
         return variable
@@ -242,7 +242,7 @@ def _with_step(variable: Variable, step: Any) -> Variable:
     return replace(variable, upper=min(last, variable.upper), step=size)
 
 
-def _with_details(variable: Variable, when: Any, name: Any, unit: Any) -> Variable:
+def _with_details(variable: Variable, when: object, name: object, unit: object) -> Variable:
     """Add conditions, name and unit."""
     if when is not None and (not isinstance(when, Mapping) or not when):
         raise InputError(f'when must be a dict such as {{"kernel": "rbf"}}, got {abbreviate(when)}.')
@@ -275,7 +275,7 @@ def _check_label(label: Any) -> Label:
     )
 
 
-def _label_key(label: Any) -> Any:
+def _label_key(label: object) -> Hashable:
     """Return a key that tells True from 1, which Python does not."""
     label = label.item() if isinstance(label, np.generic) else label
     if isinstance(label, tuple):

@@ -17,17 +17,23 @@ from galapax.core.algorithm import name_methods
 from galapax.core.checks import abbreviate
 from galapax.core.direction import orient
 from galapax.core.errors import InputError
-from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Evaluation, Population, Record
 from galapax.core.options import LEAVES, Options, read
-from galapax.core.problem import Problem, ProblemDescription
+from galapax.core.problem import (
+    HISTORY_FIRST_COLUMN,
+    Evaluation,
+    Population,
+    Problem,
+    ProblemDescription,
+    Record,
+    Shape,
+)
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task
 from galapax.numerics import devices
 from galapax.objective.blackbox import BlackBox
-from galapax.objective.failures import summarise
-from galapax.objective.probe import PROBE_ROWS, evaluate_points
-from galapax.objective.traced import Traced, trace
+from galapax.objective.evaluation_log import summarise
+from galapax.objective.traced import PROBE_ROWS, Traced, evaluate_points, trace
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.front import Front, build_front, knee, merge_fronts
 from galapax.results.result import History, Result, Runs, attach_replay
@@ -45,7 +51,7 @@ class SolutionEvaluator:
 
     def __init__(self, task: Task, box: BlackBox | None) -> None:
         self.task, self.box = task, box
-        self._exact: Any = None
+        self._exact: Traced | None = None
 
     def evaluate(self, x: np.ndarray) -> Evaluation | None:
         """Constraints and violation at points (k, d); None for a problem without constraints."""
@@ -67,7 +73,13 @@ class SolutionEvaluator:
             assert isinstance(problem, Problem)
             with jax.enable_x64(True):
                 n_vectorized = self.task.population if self.task.options.vectorized else 0
-                self._exact = trace(problem, "float64", maximize=self.task.options.maximize, vectorized=n_vectorized)
+                self._exact = trace(
+                    problem,
+                    "float64",
+                    maximize=self.task.options.maximize,
+                    vectorized=n_vectorized,
+                    is_random=bool(self.task.options.noisy),
+                )
         with jax.enable_x64(True):
             rows = PROBE_ROWS if len(x) <= PROBE_ROWS else 256  # few sizes, as each is a program
             return evaluate_points(self._exact, np.asarray(x, np.float64), "float64", rows)
@@ -101,7 +113,7 @@ class SolutionEvaluator:
         return out
 
 
-def _evaluate_derived(name: str, function: Callable[..., Any], x: np.ndarray) -> float:
+def _evaluate_derived(name: str, function: Callable[..., object], x: np.ndarray) -> float:
     try:
         value = np.asarray(function(x))
     except Exception:
@@ -110,7 +122,7 @@ def _evaluate_derived(name: str, function: Callable[..., Any], x: np.ndarray) ->
     return float(value)
 
 
-def _check_derived(name: str, value: Any) -> None:
+def _check_derived(name: str, value: np.ndarray | jax.ShapeDtypeStruct) -> None:
     """Refuse a derived quantity that is not one real number."""
     if value.shape != () or value.dtype.kind not in "biuf":
         what = f"shape {value.shape}" if value.shape else f"type {value.dtype}"
@@ -176,6 +188,7 @@ def result_of(
         history=None if total.history is None else lambda: _history(task, total, to_host(total.history)),
         fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
+        fun_interval=None if total.estimate is None else np.sort(task.sign * total.estimate.interval, axis=1),
     )
     if fronts is not None and runs.hypervolume is not None:
         solution.extra["hypervolume"] = float(runs.hypervolume[best])
@@ -209,6 +222,8 @@ def result_of(
         snapshots={g: _snapshot(task, total.snapshots[g]) for g in sorted(total.snapshots) if g <= last_generation},
         **solution.extra,
     )
+    if runs.fun_interval is not None:
+        result["fun_interval"] = runs.fun_interval[best].copy()
     if total.polish is not None:
         result["polish"] = str(total.polish)
     if total.refinements and total.refinements[best]:
@@ -256,14 +271,14 @@ def _add_blackbox_info(task: Task, result: Result, box: BlackBox, is_only_result
         result.message += f" First failure: {box.first_error.rstrip('.')}."
         result["failures"] = tuple(box.failures) if is_only_result else ()
     if is_only_result:
-        result["evaluations"] = _evaluations(task, box)
+        result["evaluations"] = tabulate_calls(task, box)
     if box.halted:
         result.message += f" The workers were lost: {box.halted}."
     if box.workers.memoize and is_only_result:
         result["n_cached"] = box.log.n_cached
 
 
-def _evaluations(task: Task, box: BlackBox) -> Evaluations:
+def tabulate_calls(task: Task, box: BlackBox) -> Evaluations:
     """Return every call of a black box, with x in place of genes."""
     table = box.log.table(box.widths)
     problem = _with_eq_tolerance(task.declared, box)
@@ -275,15 +290,15 @@ class _Solution:
     """The solution that a Result reports."""
 
     x: np.ndarray  # (d,)
-    fun: Any  # a float; of several objectives (m,)
+    fun: float | np.ndarray  # a float; of several objectives (m,)
     constraints: dict[str, np.ndarray]  # at x
-    extra: dict[str, Any]  # front and derived quantities
+    extra: dict[str, object]  # front and derived quantities
     front: Front | None = None
     violation: float | None = None  # if it is known better than from the run
 
 
 def _best_solution(
-    task: Task, evaluator: SolutionEvaluator, x: np.ndarray, fun: Any, front: Front | None = None
+    task: Task, evaluator: SolutionEvaluator, x: np.ndarray, fun: float | np.ndarray, front: Front | None = None
 ) -> _Solution:
     """Return the best solution for one objective, or for several whose front is empty."""
     extra: dict[str, Any] = {} if front is None else _decode_front(task, front)
@@ -310,7 +325,7 @@ def _knee_solution(task: Task, total: Outcome, evaluator: SolutionEvaluator) -> 
     return _Solution(front.X[row], front.F[row], constraints, extra, front, float(front.CV[row]))
 
 
-def _decode_front(task: Task, front: Front) -> dict[str, Any]:
+def _decode_front(task: Task, front: Front) -> dict[str, object]:
     """Return the arrays of a front by name, with x in place of genes."""
     return front.as_dict() | {"X": task.decoded(front.X)}
 
@@ -337,8 +352,9 @@ def _knee_points(x: np.ndarray, fronts: list[Front], signs: np.ndarray) -> tuple
     return x, fun
 
 
-def _history(task: Task, total: Outcome, rows: Any) -> History:
+def _history(task: Task, total: Outcome, rows: np.ndarray | None) -> History:
     """History (R, G) from the engine's rows (R, G, columns)."""
+    assert rows is not None
     rows = rows if rows.flags.writeable else rows.copy()  # what is fetched from a device is not the user's to change
     record = Record.unpack(rows, task.columns._replace(shape=_known_shape(task, total)), HISTORY_FIRST_COLUMN)
     best, mean, worst = (task.signs * values for values in (record.best, record.mean, record.worst))
@@ -361,7 +377,7 @@ def _history(task: Task, total: Outcome, rows: Any) -> History:
     )
 
 
-def _known_shape(task: Task, total: Outcome) -> Any:
+def _known_shape(task: Task, total: Outcome) -> Shape:
     """Return the shape with the number of objectives, which for a black box is known only after the run."""
     objectives = next(iter(total.populations.values())).population.objectives.shape[-1]
     return task.shape._replace(objectives=objectives)
@@ -402,6 +418,18 @@ def _message(
                 'use dtype="float64".'
             )
         return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
+    if total.estimate is not None and total.estimate.found is not None:
+        first, second = task.sign * total.estimate.found[best]
+        if np.isfinite(first):
+            return why + (
+                f" fun is random: at x it returned {first:.6g}, and {second:.6g} when it was called there again. The "
+                "best of many random values is a lucky one: give noisy=True for a point of low mean."
+            )
+        return why
+    if total.estimate is not None and np.isfinite(total.estimate.interval[best]).all():
+        return why + " fun is the mean at x, estimated from evaluations after the search."
+    if total.estimate is not None:
+        return why + " x was not evaluated again, so that fun is no estimate of its mean."
     if task.rules.reference is not None and front is not None and len(front):
         n_outside = int((signs * front.F >= task.rules.reference).any(axis=1).sum())
         if n_outside:
@@ -450,7 +478,7 @@ def _constant_objective_note(history: History | None, runs: Runs) -> str:
     return f" Every evaluation returned {values[0]:g}: check that the objective depends on x."
 
 
-def settings_of(task: Task) -> dict[str, Any]:
+def settings_of(task: Task) -> dict[str, object]:
     """Return everything needed to repeat a call, as plain values: every option by name, and what was chosen."""
     limit, solver = int(task.rules.generations), task.solvers[0]
     return plain_options(task.options) | {
@@ -461,6 +489,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "tolerance": float(task.rules.tolerance),
         "restarts": None if task.restarts is None else task.restarts.name,
         "x0": None if task.initial is None else task.decoded(task.initial).tolist(),
+        "initial": None if task.known is None else f"{len(task.known.x)} known values",
         "runs": task.runs,
         "first_run": task.first_run,
         "device": devices.device_name(),
@@ -468,12 +497,12 @@ def settings_of(task: Task) -> dict[str, Any]:
     }
 
 
-def plain_options(options: Options) -> dict[str, Any]:
+def plain_options(options: Options) -> dict[str, object]:
     """Return every option by name, as plain values."""
     return {name: _to_json_value(read(options, name)) for name in LEAVES}
 
 
-def _to_json_value(value: Any) -> Any:
+def _to_json_value(value: object) -> Any:
     """Return a value that JSON can represent."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)

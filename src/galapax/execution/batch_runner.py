@@ -7,25 +7,24 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
-from galapax.core.algorithm import is_shared
+from galapax.core.algorithm import TakesKnownValues, is_shared
 from galapax.core.errors import InputError, OutOfMemory, format_bytes
-from galapax.core.evaluation import Shape
-from galapax.core.interrupts import Interrupts
-from galapax.core.problem import Problem
-from galapax.execution.engine_selection import build_engine
+from galapax.core.problem import Problem, Shape
+from galapax.core.stop import Interrupts
+from galapax.execution.compiled import build_engine
 from galapax.execution.host import AsyncHostEngine, HostEngine
 from galapax.execution.host_loop import BatchView, ChunkHook, Engine, Slice, Watch, run_batch
-from galapax.execution.memory import check_memory, is_out_of_memory, out_of_memory_message
+from galapax.execution.memory import check_memory, is_out_of_memory, out_of_memory_message, width
 from galapax.execution.search import Search
-from galapax.execution.slices import width
 from galapax.execution.state import CheckpointWriter, Outcome, to_host
 from galapax.execution.task import Task, check_shape
-from galapax.numerics import devices, processes
+from galapax.numerics import devices
 from galapax.numerics.compile_cache import CompileTimer
 from galapax.objective.blackbox import BlackBox, ObjectiveShapeMismatch
 
@@ -43,21 +42,22 @@ class Group:
     """Runs whose next searches are the same program.
 
     task: of these searches. search: of all rows. Its hyper-parameters that differ have one value for each row.
-    keys: (rows, 2). cells: (rows,), which rows share their hyper-parameters. initial: starting points (k, d) or
-    (rows, k, d). rows_per_run: rows that belong to one run; the rows are in order of these parts, then runs.
-    width: rows of a slice; None chooses it. active_rows: where only some rows of the one slice are to be computed.
-    exchange: builds what the slices do between chunks. is_local: this process computes all of them.
+    keys: (rows, 2). cells: (rows,), which rows share their hyper-parameters. run_numbers: (rows,). initial: starting
+    points (k, d) or (rows, k, d). rows_per_run: rows that belong to one run; the rows are in order of these parts, then
+    runs. width: rows of a slice; None chooses it. active_rows: where only some rows of the one slice are to be
+    computed. exchange: builds what the slices do between chunks. is_local: this process computes all of them.
     """
 
     task: Task
     search: Search
     keys: np.ndarray
     cells: np.ndarray
+    run_numbers: np.ndarray
     initial: np.ndarray | None
     rows_per_run: int = 1
     width: int | None = None
     active_rows: np.ndarray | None = None
-    exchange: Callable[[processes.ProcessShard], ChunkHook] | None = None
+    exchange: Callable[[devices.ProcessShard], ChunkHook] | None = None
     is_local: bool = False
 
     @property
@@ -153,7 +153,7 @@ class BatchRunner:
         is_resumed: the batch continues from a checkpoint, whose slices cannot change.
         """
         rows, old_width = min(self.max_concurrent_rows, self.task.total), self.width
-        if is_resumed or processes.is_distributed() or self.task.options.blackbox or rows == 1:
+        if is_resumed or devices.is_distributed() or self.task.options.blackbox or rows == 1:
             raise InputError(
                 out_of_memory_message(min(rows, old_width), self.task.population, error, is_resumed)
             ) from error
@@ -182,7 +182,7 @@ class BatchRunner:
         group = self.group
         rows = group.rows_of(runs)
         slice_rows = [rows[start : start + self.width] for start in range(0, len(rows), self.width)]
-        share = processes.ProcessShard([len(r) for r in slice_rows], group.is_local)
+        share = devices.ProcessShard([len(r) for r in slice_rows], group.is_local)
         slices = [self._build_slice(slice_rows[i]) for i in share.batches]
         if group.active_rows is not None:
             slices[0].active_rows = group.active_rows
@@ -201,7 +201,7 @@ class BatchRunner:
             return outcome
         if outcome is not None:
             outcome = replace(outcome, history=to_host(outcome.history))
-        gathered: list[Outcome | None] = processes.all_gather_object(outcome)
+        gathered: list[Outcome | None] = devices.all_gather_object(outcome)
         return Outcome.join([process_outcome for process_outcome in gathered if process_outcome is not None])
 
     def precompile(self) -> Iterator[None]:
@@ -213,7 +213,7 @@ class BatchRunner:
         points = []
         for start in range(0, self.task.runs, self.width):
             slice_ = self._build_slice(np.arange(start, min(start + self.width, self.task.runs)))
-            carry = self.clock.call(Search.begin, (), slice_.search, slice_.keys, slice_.initial)
+            carry = self.clock.call(Search.begin, (), slice_.search, slice_.keys, slice_.initial, slice_.known)
             points.append(np.asarray(carry.state.candidates, np.float64)[slice_.active_rows, :count])
         return np.concatenate(points)
 
@@ -221,24 +221,30 @@ class BatchRunner:
         group, count = self.group, len(rows)
         if count < self.width:
             rows = np.concatenate([rows, np.repeat(rows[-1:], self.width - count)])
-        rows = _as_slice(rows)
+        chosen = _as_slice(rows)
         initial = group.initial
         if initial is not None:
             bounds = self.search.bounds
-            initial = (initial[rows] if initial.ndim == 3 else initial).astype(self.task.dtype)
+            initial = (initial[chosen] if initial.ndim == 3 else initial).astype(self.task.dtype)
             initial = np.clip(initial, bounds.lower, bounds.upper)
-        search = select_rows(self.search, rows)
-        return Slice(search, group.keys[rows], group.cells[rows], initial, np.arange(count))
+        search, known = select_rows(self.search, chosen), group.task.known
+        if known is not None:
+            known = known.astype(self.task.dtype)
+        if known is not None and not isinstance(search.algorithm, TakesKnownValues):
+            first = known.choose_first(search.algorithm.population)
+            initial, known = (first if len(first) else None), None
+        columns = (group.keys[chosen], group.cells[chosen], group.run_numbers[chosen])
+        return Slice(search, *columns, initial, known, np.arange(count))
 
 
-def select_rows(search: Search, rows: Any) -> Search:
+def select_rows(search: Search, rows: slice | np.ndarray) -> Search:
     """Return the search of these rows: their hyper-parameters and limits of evaluations."""
 
-    def pick(leaf: Any) -> Any:
+    def pick(leaf: Array) -> Array:
         return leaf if is_shared(leaf) or not leaf.ndim else leaf[rows]
 
     rules = search.rules
-    if np.ndim(rules.evaluations):
+    if isinstance(rules.evaluations, np.ndarray) and rules.evaluations.ndim:
         rules = rules._replace(evaluations=rules.evaluations[rows])
     return replace(search, algorithm=jax.tree.map(pick, search.algorithm, is_leaf=is_shared), rules=rules)
 
@@ -260,6 +266,8 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
         remote=None if previous is None else previous.remote,
         log=None if previous is None else previous.log,
     )
+    if task.known is not None:
+        box.add_known(task.known.x, task.options.initial.answers(), task.options.initial.widths)
     if previous is not None:
         box.interrupted = previous.interrupted
         box.log.reopen()
@@ -273,6 +281,6 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
     box.close()
 
 
-def _as_slice(rows: np.ndarray) -> Any:
+def _as_slice(rows: np.ndarray) -> slice | np.ndarray:
     """Return consecutive rows as a slice, so that indexing a hundred thousand copies nothing."""
     return slice(int(rows[0]), int(rows[-1]) + 1) if (np.diff(rows) == 1).all() else rows

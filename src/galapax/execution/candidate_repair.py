@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import count_candidate_evaluations
-from galapax.core.evaluation import Evaluation
-from galapax.core.problem import EqTolerance
+from galapax.core.problem import EqTolerance, Evaluation
 from galapax.numerics import random
 from galapax.operators.constraint_handling import difference_jacobian, difference_points, newton_repair
 from galapax.operators.discrete import round_codes
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from galapax.execution.search import Carry, Search
 
 
-def sample_replacements(count: int, search: Search, keys: Array, attempt: Any) -> Array:
+def sample_replacements(count: int, search: Search, keys: Array, attempt: Array | int) -> Array:
     """Draw points (R, count, d) uniformly from the box. keys: (R, 2), of the generation."""
 
     def one(key: Array) -> Array:
@@ -33,7 +32,7 @@ def sample_replacements(count: int, search: Search, keys: Array, attempt: Any) -
 
 
 def resample_failed(
-    search: Search, asked: Carry, keys: Array, number: Any, evaluation: Evaluation
+    search: Search, asked: Carry, keys: Array, number: Array | int, evaluation: Evaluation
 ) -> tuple[Carry, Evaluation]:
     """Replace failed candidates of a traced objective by fresh points; return the carry and the new evaluation.
 
@@ -53,15 +52,17 @@ def resample_failed(
         budget = spare - jnp.sum(evaluation.again, axis=1)
         return failed & (count_candidate_evaluations(search.algorithm) * jnp.cumsum(failed, axis=1) <= budget[:, None])
 
-    def should_retry(loop_state: Any) -> Array:
+    def should_retry(loop_state: tuple[Array, Array, Evaluation]) -> Array:
         attempt, _, evaluation = loop_state
         return (attempt < search.resamples) & jnp.any(rows_to_retry(evaluation))
 
-    def retry(loop_state: Any) -> Any:
+    def retry(loop_state: tuple[Array, Array, Evaluation]) -> tuple[Array, Array, Evaluation]:
         attempt, candidates, before = loop_state
+        assert before.again is not None and before.lost is not None
         rows = rows_to_retry(before)
         candidates = jnp.where(rows[..., None], sample_replacements(rows.shape[1], search, keys, attempt), candidates)
-        now = search.evaluate(asked._replace(state=asked.state._replace(candidates=candidates)))
+        attempt_keys = jax.vmap(lambda key: random.fold_in(random.fold_in(key, random.Stream.RESAMPLE), attempt))(keys)
+        now = search.evaluate(asked._replace(state=asked.state._replace(candidates=candidates)), attempt_keys)
         again, lost = before.again + count_candidate_evaluations(search.algorithm) * rows, before.lost + before.failed
         now = now._replace(failed=now.failed.astype(dtype), again=again, lost=lost)
 
@@ -75,12 +76,12 @@ def resample_failed(
     return asked._replace(state=asked.state._replace(candidates=candidates)), evaluation
 
 
-def rows_to_repair(search: Search, count: int, number: Any) -> Array:
+def rows_to_repair(search: Search, count: int, number: Array | int) -> Array:
     """Return which of `count` candidates are repaired in generation `number`: equally many each time, in turn."""
     return (number * search.repairs + jnp.arange(search.repairs, dtype=jnp.int32)) % count
 
 
-def probe_points(search: Search, asked: Carry, number: Any) -> Array:
+def probe_points(search: Search, asked: Carry, number: Array | int) -> Array:
     """Return the points (R, repairs * (1 + d), d) whose constraints `repair` needs."""
     candidates = asked.state.candidates
     chosen = candidates[:, rows_to_repair(search, candidates.shape[1], number)]
@@ -88,7 +89,7 @@ def probe_points(search: Search, asked: Carry, number: Any) -> Array:
     return points.reshape(candidates.shape[0], -1, candidates.shape[2])
 
 
-def repair(search: Search, asked: Carry, number: Any, values: Array, eq_tolerance: EqTolerance | None) -> Carry:
+def repair(search: Search, asked: Carry, number: Array | int, values: Array, eq_tolerance: EqTolerance | None) -> Carry:
     """Move the candidates whose turn it is towards the constraints that they violate.
 
     values: (R, repairs * (1 + d), p + q), the constraints at `probes`.
@@ -106,13 +107,13 @@ def repair(search: Search, asked: Carry, number: Any, values: Array, eq_toleranc
     return asked._replace(state=asked.state._replace(candidates=repaired))
 
 
-def count_failed_probes(search: Search, count: int, number: Any, failed: Array) -> Array:
+def count_failed_probes(search: Search, count: int, number: Array | int, failed: Array) -> Array:
     """Count the failed probes of each of `count` candidates, (R, count). failed: (R, repairs * (1 + d))."""
     each = jnp.sum(failed.reshape(failed.shape[0], search.repairs, -1), axis=2)
     return jnp.zeros((failed.shape[0], count), each.dtype).at[:, rows_to_repair(search, count, number)].add(each)
 
 
-def repair_traced(search: Search, asked: Carry, number: Any) -> tuple[Carry, Array]:
+def repair_traced(search: Search, asked: Carry, number: Array | int) -> tuple[Carry, Array]:
     """Repair the candidates of a traced objective; also count their failed probes."""
     objective: Any = search.objective  # formulas: a game has no constraints
     values = jax.vmap(lambda x: objective.constraints(search.consts, x))(probe_points(search, asked, number))

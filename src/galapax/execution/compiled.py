@@ -1,11 +1,15 @@
-"""The engine for traced objectives: chunks of generations compiled by a backend, XLA or the fused compiler."""
+"""The engine for traced objectives: chunks of generations compiled by a backend, XLA or the fused compiler.
+
+`select_engine` decides which backend a task gets and says why. The fused compiler is imported only when it is needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +17,15 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from galapax.core.evaluation import Population
+from galapax.core.errors import InputError
+from galapax.core.problem import Population
 from galapax.core.stop import RUNNING
 from galapax.execution import search as searching
 from galapax.execution.host_loop import Slice
+from galapax.execution.memory import map_on_threads
 from galapax.execution.search import Carry, Finished, Search
-from galapax.execution.slices import map_on_threads
 from galapax.execution.state import restore_arrays, summarize_chunk
+from galapax.execution.task import Task
 from galapax.numerics import devices, random
 from galapax.numerics.compile_cache import UNCHECKED_BYTES, CompileTimer, Program
 from galapax.numerics.devices import device_put_cached
@@ -68,7 +74,7 @@ class Backend(Protocol):
     def plan_chunk(self, length: int, seconds: float) -> int:
         """Return how many generations the next chunk has, given the length and the seconds of the previous one."""
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         """See `Engine.advance`."""
 
 
@@ -88,14 +94,14 @@ class CompiledEngine:
         def init_program(batch: Slice) -> Program:
             return self.clock.program(*self.backend.init_program(batch))
 
-        def init(batch: Slice, program: Any) -> None:
+        def init(batch: Slice, program: Program) -> None:
             batch.carry = program(batch.search, batch.keys, batch.initial)
 
         map_slices(self.backend.threads, batches, init_program, init)
         for batch in batches:
             self.backend.load(batch)
 
-    def memory(self) -> Any:
+    def memory(self) -> None:
         return None
 
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
@@ -185,7 +191,7 @@ class XlaBackend:
         target_seconds = max(CHUNK_SECONDS, min(min_seconds, MAX_CHUNK_SECONDS))
         return max(1, min(self.rows, int(length * min(8.0, target_seconds / max(seconds, 1e-9)))))
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         self.n_slices = len(batches)
         if not self.on_cpu:
             n_devices = len(group_by_device(batches))
@@ -195,7 +201,7 @@ class XlaBackend:
         def chunk(batch: Slice) -> Program:
             return self.clock.program(*self._cpu_chunk(batch, span))
 
-        def advance(batch: Slice, program: Any) -> list[Any]:
+        def advance(batch: Slice, program: Program) -> Sequence[Array | np.ndarray]:
             batch.carry, rows, summary = program(batch.search, batch.keys, batch.carry, span)
             batch.last_rows = [rows]
             return [np.asarray(summary)]  # waits, so that a thread has one slice in its core's cache
@@ -207,7 +213,7 @@ class XlaBackend:
         arguments = (batch.search, batch.keys, batch.carry, span)
         return _chunk, (self.rows,), arguments, (2,), batch.search.algorithm.traits.fast_compile
 
-    def _static_chunks(self, batch: Slice, first: int, count: int) -> list[Any]:
+    def _static_chunks(self, batch: Slice, first: int, count: int) -> list[Array]:
         """Compute a slice's generations by chunks of the lengths that programs are compiled for."""
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
         pieces, summaries = [], []
@@ -224,9 +230,12 @@ class XlaBackend:
         return summaries
 
 
+Output = TypeVar("Output")
+
+
 def map_slices(
-    threads: int, batches: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Any], Any]
-) -> list[Any]:
+    threads: int, batches: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Program], Output]
+) -> list[Output]:
     """Return work(slice, program) of every slice, computed on threads; slices on one device share their program."""
     programs = {group[0].device: program(group[0]) for group in group_by_device(batches)}
     if devices.on_cpu():
@@ -261,7 +270,7 @@ def _threads_that_fit(threads: int, needs: int) -> int:
 
 def group_by_device(batches: list[Slice]) -> list[list[Slice]]:
     """Return the slices of each device."""
-    groups: dict[Any, list[Slice]] = {}
+    groups: dict[Hashable, list[Slice]] = {}
     for batch in batches:
         groups.setdefault(batch.device, []).append(batch)
     return list(groups.values())
@@ -286,7 +295,7 @@ def _put_on_device(batches: list[Slice]) -> None:
 def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) -> tuple[Carry, Array, Array]:
     """Compute `span[1]` generations from number `span[0]` on, at most `rows`: the carry, their history and summary."""
 
-    def body(i: Any, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def body(i: Array | int, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
         number = span[0] + i
         carry, row = search.generation(carry, _fold_all(keys, number), number)
@@ -311,7 +320,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
     # drawn ahead, since in the loop it would be a kernel of its own
     generation_keys = jax.vmap(partial(_fold_all, keys))(first + jnp.arange(length, dtype=jnp.int32))
 
-    def body(ends: bool | None, i: Any, carry_and_history: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def body(ends: bool | None, i: Array | int, carry_and_history: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = carry_and_history
         keys_now = lax.dynamic_index_in_dim(generation_keys, i, keepdims=False)
         carry, row = search.generation(carry, keys_now, first + i, ends)
@@ -319,7 +328,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
 
     size = search.round
 
-    def rounds(i: Any, carry_and_history: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def rounds(i: Array | int, carry_and_history: tuple[Carry, Array]) -> tuple[Carry, Array]:
         """Compute a round of generations, after which the program may branch without asking the host."""
         carry_and_history = lax.fori_loop(
             0, size - 1, lambda j, carry_and_history: body(False, i * size + j, carry_and_history), carry_and_history
@@ -334,7 +343,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
     return carry, *summarize_chunk(search, history, jnp.int32(length), carry)
 
 
-def _fold_all(keys: Array, number: Any) -> Array:
+def _fold_all(keys: Array, number: Array | int) -> Array:
     """Return the keys (R, 2) of a generation."""
     return jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
 
@@ -373,3 +382,106 @@ def _max_gpu_chunk(steps: int, genes: int) -> int:
     """
     seconds = 3e-6 * (10 + steps) + genes * 1e-11
     return max(1, min(LENGTHS[0], int(MAX_GPU_CHUNK_SECONDS / seconds)))
+
+
+MAX_FUSED_SIZE = 2**22  # population x variables of a run up to which one kernel is faster (docs/fused.md)
+
+
+class EngineChoice(NamedTuple):
+    """The engine of a task and the reason for it, as a Result reports them."""
+
+    name: str  # "xla", "fused", "native", or "host" for functions that are called
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.why}"
+
+
+def select_engine(task: Task, clock: CompileTimer) -> EngineChoice:
+    """Select the engine for a task; refuse a requested one that cannot compute it. clock: measures compile time."""
+    requested = task.engine
+    if task.options.blackbox:
+        if requested in ("fused", "native"):
+            raise InputError(
+                f'engine="{requested}" compiles the functions, and these are called as plain Python: leave engine out.'
+            )
+        return EngineChoice("host", "the functions are called as plain Python")
+    if requested == "xla":
+        return EngineChoice("xla", "as asked")
+    if task.options.noisy:
+        if requested != "auto":
+            raise InputError(
+                f'engine="{requested}" has no keys of JAX, which a random objective takes: leave engine out.'
+            )
+        return EngineChoice("xla", "the objective is random")
+    if task.n_devices:
+        reason = (
+            f"{task.n_devices} devices share the population" if task.n_devices > 1 else "one device: nothing to spread"
+        )
+        return EngineChoice("xla", reason)
+    if task.options.islands is not None:
+        if requested != "auto":
+            raise InputError(
+                f'engine="{requested}" makes each run by itself, and islands exchange individuals: leave engine out.'
+            )
+        return EngineChoice("xla", "islands exchange individuals")
+    if requested == "auto" and (why := _why_not_fused(task)):
+        return EngineChoice("xla", why)
+    from galapax.fused.array_ir import NotFusible
+
+    try:
+        _compile_fused_kernel(task, "native" if requested == "native" else "fused", clock)
+    except (NotFusible, RuntimeError) as error:
+        if requested == "auto":
+            return EngineChoice("xla", str(error))
+        raise InputError(f'engine="{requested}" cannot make this run: {error}. engine="auto" can.') from None
+    return EngineChoice("fused", "one kernel is faster") if requested == "auto" else EngineChoice(requested, "as asked")
+
+
+def _why_not_fused(task: Task) -> str:
+    """Return why a fused kernel would not be faster; "" where it may be. Imports nothing of its compiler."""
+    if devices.platform() != "gpu":
+        return f"runs on the {devices.platform().upper()}"
+    if task.solvers[0].traits.multi_objective:  # benchmarks/gpu.py --only fronts
+        return "a front is ranked faster by many kernels"
+    size = task.population * task.problem.dim
+    if size > MAX_FUSED_SIZE:
+        return f"for {size} numbers a generation one kernel is no faster"
+    n_devices = len(devices.local_devices())
+    return f"{n_devices} devices share the runs" if n_devices > 1 and task.total > 1 else ""
+
+
+def _compile_fused_kernel(task: Task, engine: str, clock: CompileTimer) -> None:
+    """Generate and compile the kernel, which is then cached; raise NotFusible where that is impossible."""
+    from galapax.fused import cpu_kernel, cuda
+    from galapax.fused.array_ir import NotFusible
+
+    if engine == "fused":
+        cuda.current_device()
+    elif not devices.on_cpu():
+        kind = devices.default_device().device_kind
+        raise NotFusible(f"native kernels need JAX on a CPU (JAX_PLATFORMS=cpu), and JAX runs on {kind}")
+    elif cpu_kernel.find_compiler() is None:
+        raise NotFusible("no C compiler was found on this machine")
+    with jax.enable_x64(task.dtype == "float64"):
+        _compile_kernel(task.search(), task.total, engine, clock)
+
+
+def _compile_kernel(search: Search, runs: int, engine: str, clock: CompileTimer) -> None:
+    from galapax.fused.backend import compile_kernel
+
+    compile_kernel(search, runs, engine == "native", clock)
+
+
+def build_engine(task: Task, search: Search, clock: CompileTimer, width: int, runs: int) -> CompiledEngine:
+    """Build the engine of some runs; a larger population may need another backend. search: of `runs` runs."""
+    threads = task.options.compute.threads or 1
+    backend: Backend = XlaBackend(search, clock, width, task.steps, threads)
+    if task.engine in ("fused", "native"):
+        from galapax.fused.array_ir import NotFusible
+        from galapax.fused.backend import KernelBackend
+
+        with contextlib.suppress(NotFusible):
+            _compile_kernel(search, runs, task.engine, clock)
+            backend = KernelBackend(search, clock, width, task.steps, task.engine == "native", threads)
+    return CompiledEngine(backend, clock)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from galapax import algorithms
 from galapax.algorithms.archive import Archived
@@ -42,6 +44,7 @@ def fingerprint(task: Task) -> dict[str, str]:
         "archive": str(solver.size if isinstance(solver, Archived) else None),
         "runs": f"{task.runs} from number {task.first_run}",
         "x0": "none" if task.initial is None else _digest([task.initial]),
+        "initial": "none" if task.known is None else _digest(jax.tree.leaves(task.known)),
         "target": str(rules.target),
         "patience": str(rules.stall),
         "tolerance": str(rules.tolerance),
@@ -84,7 +87,7 @@ def _functions(task: Task) -> str:
     return " ".join(getattr(f, "__qualname__", type(f).__name__) for f in functions if f is not None)
 
 
-def _digest(arrays: Any) -> str:
+def _digest(arrays: Iterable[Array | np.ndarray]) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         values = np.asarray(array)

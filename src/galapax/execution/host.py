@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,8 @@ import numpy as np
 from jax import Array
 
 from galapax.core.algorithm import count_candidate_evaluations
-from galapax.core.evaluation import Evaluation, Population, Shape
-from galapax.core.interrupts import Interrupts
-from galapax.core.problem import EqTolerance
-from galapax.core.stop import RUNNING
+from galapax.core.problem import EqTolerance, Evaluation, Population, Shape
+from galapax.core.stop import RUNNING, Interrupts
 from galapax.execution import search as searching
 from galapax.execution.candidate_repair import count_failed_probes, probe_points, repair, sample_replacements
 from galapax.execution.host_loop import Slice
@@ -24,7 +22,7 @@ from galapax.execution.state import restore_arrays, summarize_chunk
 from galapax.numerics import random
 from galapax.numerics.compile_cache import CompileTimer
 from galapax.objective.blackbox import BlackBox
-from galapax.objective.failures import summarise
+from galapax.objective.evaluation_log import summarise
 
 PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the smallest population has
 
@@ -45,15 +43,19 @@ class HostEngine:
         self.box, self.clock, self.interrupts = box, clock, interrupts
         self.n_probes = n_probes  # candidates that may be called to learn the shape before the others are
         self.check = check  # is called with the shape, as soon as it is known
-        self._waiting: list[Any] = []  # the first values of the slices, until they are told
+        self._waiting: list[dict[str, np.ndarray]] = []  # the first values of the slices, until they are told
 
     def begin(self, batches: list[Slice]) -> None:
         self.interrupts.raises = lambda: self.box.calling
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
-        first = [self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial) for batch in batches]
+        first = [
+            self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial, batch.known) for batch in batches
+        ]
         self.box.check_workers(sum(len(batch.active_rows) for batch in batches) * first[0].state.candidates.shape[1])
         if self.n_probes:
-            self._probe(np.array(first[0].state.candidates[batches[0].active_rows[0]], np.float64)[: self.n_probes])
+            row = batches[0].active_rows[0]
+            points = np.array(first[0].state.candidates[row], np.float64)[: self.n_probes]
+            self._probe(points, int(batches[0].run_numbers[row]))
         first, lost = self._repair(batches, first, np.int32(1))
         self._waiting = self._measure(batches, first, np.int32(1), lost)
         self.check(self.box.shape)
@@ -63,13 +65,13 @@ class HostEngine:
             )
         for batch, measured, raw in zip(batches, first, self._waiting, strict=True):
             batch.search = replace(batch.search, shape=self.box.shape)
-            carry = self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial)
+            carry = self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial, batch.known)
             asked = self.clock.call(Search.ask, (), batch.search, carry, np.int32(1))
             if batch.search.resamples or batch.search.differences:
                 asked = _with_candidates(asked, measured.state.candidates)
             batch.carry = self.clock.call(_start, (self.box.eq_tolerance,), batch.search, asked, raw)
 
-    def _probe(self, points: np.ndarray) -> None:
+    def _probe(self, points: np.ndarray, run: int) -> None:
         """Call the first of the first run's candidates (k, d), until one has a value: where the functions turn out to
         give other numbers than was assumed, another algorithm begins with these points, and no call is lost.
         """
@@ -78,12 +80,12 @@ class HostEngine:
             return
         each = PROBE_POINTS if self.box.remote is None else len(points)  # workers are kept busy
         for start in range(0, len(points), each):
-            self.box.probe(points[start : start + each])
+            self.box.probe(points[start : start + each], run)
             if self.box.widths:
                 self.check(self.box.shape)
                 return
 
-    def memory(self) -> Any:
+    def memory(self) -> dict[str, object]:
         return self.box.memory()
 
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
@@ -91,7 +93,9 @@ class HostEngine:
         self.check(self.box.shape)
         for batch, arrays in zip(batches, carries, strict=True):
             batch.search = replace(batch.search, shape=self.box.shape)
-            batch.carry = restore_arrays(jax.eval_shape(batch.search.begin, batch.keys, batch.initial), arrays)
+            batch.carry = restore_arrays(
+                jax.eval_shape(batch.search.begin, batch.keys, batch.initial, batch.known), arrays
+            )
 
     def pace(self, batches: list[Slice]) -> tuple[int, float]:
         return 0, 0.0
@@ -99,10 +103,10 @@ class HostEngine:
     def plan(self, length: int, seconds: float) -> int:
         return 1
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         assert count == 1
         number = np.int32(first)
-        asked: list[Any] = [batch.carry for batch in batches]
+        asked = [batch.carry for batch in batches if batch.carry is not None]
         raw_values, self._waiting = self._waiting, []
         if not raw_values:
             asked = [self.clock.call(Search.ask, (), batch.search, batch.carry, number) for batch in batches]
@@ -132,18 +136,22 @@ class HostEngine:
         if not self.box.widths or search.resamples or search.differences:
             return
         search, tolerance = replace(search, shape=self.box.shape), (self.box.eq_tolerance,)
-        carry = clock.program(Search.begin, (), (search, batch.keys, batch.initial)).zeros_like_output()
+        carry = clock.program(Search.begin, (), (search, batch.keys, batch.initial, batch.known)).zeros_like_output()
         yield
         asked = clock.program(Search.ask, (), (search, carry, np.int32(1))).zeros_like_output()
         runs, n = asked.state.candidates.shape[:2]
         raw = {name: np.zeros((runs, n, width), self.box.dtype) for name, width in self.box.widths.items()}
+        if self.box.log.n_known:
+            raw["known"] = np.zeros((runs, n), bool)
         clock.program(_tell, tolerance, (search, batch.keys, asked, np.int32(1), raw))
         yield
         clock.program(_start, tolerance, (search, asked, raw))
         yield
         clock.program(searching.finish, (batch.n_cells,), (search, asked, batch.cell_ids))
 
-    def _repair(self, batches: list[Slice], asked: list[Carry], number: Any) -> tuple[list[Carry], list[Any]]:
+    def _repair(
+        self, batches: list[Slice], asked: list[Carry], number: Array | np.int32
+    ) -> tuple[list[Carry], list[Array]]:
         """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
         many of the points tried for it failed, (S, n).
         """
@@ -176,14 +184,18 @@ class HostEngine:
         return out, failed_probes
 
     def _measure(
-        self, batches: list[Slice], asked: list[Carry], number: Any, lost: list[Any]
+        self, batches: list[Slice], asked: list[Carry], number: Array | np.int32, lost: list[Array]
     ) -> list[dict[str, np.ndarray]]:
         """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted and
         for candidates that are not to be evaluated, which cost no calls. Where fresh points took the place of failed
         ones, they do so in `asked`, too, and "again" (S, n) tells how often. lost: of `_mended`, kept as "lost".
         """
-        chosen = [self._rows_to_evaluate(batch, carry, number) for batch, carry in zip(batches, asked, strict=True)]
         points = [np.array(carry.state.candidates, np.float64) for carry in asked]
+        known = [self._find_known(batch_points) for batch_points in points]
+        chosen = [
+            self._rows_to_evaluate(batch, carry, number, batch_known)
+            for batch, carry, batch_known in zip(batches, asked, known, strict=True)
+        ]
         out = self._evaluate_rows(batches, points, chosen)
         each, budgets = (
             count_candidate_evaluations(batches[0].search.algorithm),
@@ -221,13 +233,26 @@ class HostEngine:
                 asked[i] = _with_candidates(carry, points[i].astype(dtype))
             if lost:
                 out[i]["lost"] = np.asarray(lost[i])
+            if (batch_known := known[i]) is not None:
+                out[i]["known"] = batch_known
         return out
+
+    def _find_known(self, points: np.ndarray) -> np.ndarray | None:
+        """Which candidates (S, n, d) have values that were known before, (S, n); None if no values were."""
+        if not self.box.log.n_known:
+            return None
+        return self.box.is_known(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
 
     def _evaluate_rows(
         self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray]
     ) -> list[dict[str, np.ndarray]]:
         """Raw values of the chosen candidates, {name: (S, n, width)} of each slice."""
-        raw = self.box(np.concatenate([batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]))
+        runs = [
+            np.broadcast_to(batch.run_numbers[:, None], rows.shape)[rows]
+            for batch, rows in zip(batches, chosen, strict=True)
+        ]
+        candidates = [batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]
+        raw = self.box(np.concatenate(candidates), np.concatenate(runs))
         start, out = 0, []  # in order, one run after the other
         for batch, rows in zip(batches, chosen, strict=True):
             span = slice(start, start + int(rows.sum()))
@@ -248,13 +273,15 @@ class HostEngine:
         judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
         return chosen & np.asarray(judged.failed).reshape(chosen.shape)
 
-    def _rows_to_evaluate(self, batch: Slice, asked: Carry, number: Any) -> np.ndarray:
-        """Which candidates are to be evaluated, (S, n)."""
+    def _rows_to_evaluate(
+        self, batch: Slice, asked: Carry, number: Array | np.int32, known: np.ndarray | None
+    ) -> np.ndarray:
+        """Which candidates are to be evaluated, (S, n). known: those that cost no evaluation."""
         runs, n = asked.state.candidates.shape[:2]
         rows = np.zeros((runs, n), bool)
         rows[_running_rows(batch, asked)] = True
         if not batch.search.algorithm.traits.fixed_evaluations or batch.search.splits_last:
-            counts = np.asarray(self.clock.call(Search.counts, (), batch.search, asked, number))
+            counts = np.asarray(self.clock.call(Search.counts, (), batch.search, asked, number, known))
             rows &= np.arange(n) < counts[:, None]
         return rows
 
@@ -266,14 +293,14 @@ def _running_rows(batch: Slice, asked: Carry) -> np.ndarray:
     return batch.active_rows[running[batch.active_rows]]
 
 
-def _evaluation(eq_tolerance: EqTolerance, raw: Any) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance, raw: Mapping[str, Array]) -> Evaluation:
     evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
-    again, lost = raw.get("again"), raw.get("lost")
+    again, lost, known = raw.get("again"), raw.get("lost"), raw.get("known")
     failed = [each for each in (again, lost) if each is not None]  # whatever was tried again had failed
-    return evaluation._replace(again=again, lost=sum(failed) if failed else None)
+    return evaluation._replace(again=again, lost=sum(failed) if failed else None, known=known)  # type: ignore[arg-type]
 
 
-def _with_candidates(asked: Carry, candidates: Any) -> Carry:
+def _with_candidates(asked: Carry, candidates: Array | np.ndarray) -> Carry:
     return asked._replace(state=asked.state._replace(candidates=candidates))
 
 
@@ -289,12 +316,12 @@ def _count_failed_probes(count: int, search: Search, number: Array, failed: Arra
     return count_failed_probes(search, count, number, failed)
 
 
-def _start(eq_tolerance: EqTolerance, search: Search, asked: Carry, raw: Any) -> Carry:
+def _start(eq_tolerance: EqTolerance, search: Search, asked: Carry, raw: Mapping[str, Array]) -> Carry:
     return search.start(asked, _evaluation(eq_tolerance, raw))
 
 
 def _tell(
-    eq_tolerance: EqTolerance, search: Search, keys: Array, asked: Carry, number: Array, raw: Any
+    eq_tolerance: EqTolerance, search: Search, keys: Array, asked: Carry, number: Array, raw: Mapping[str, Array]
 ) -> tuple[Carry, Array, Array]:
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(asked, generation_keys, number, _evaluation(eq_tolerance, raw))
@@ -305,34 +332,39 @@ class AsyncHostEngine(HostEngine):
     """An Engine for one run. The first generation is evaluated as a whole."""
 
     points: np.ndarray | None = None  # (n, d) candidates as they are or will be sent; changed in place
+    n_unsent: float = math.inf  # evaluations that may still be started
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         if self._waiting:
             return super().advance(batches, first, count)
         (batch,) = batches
         box, number = self.box, np.int32(first)
         asked = self.clock.call(Search.ask, (), batch.search, batch.carry, number)
+        n = int(self.clock.call(Search.counts, (), batch.search, asked, number)[0])
         if self.points is None:
             self.points = np.array(asked.state.candidates[0], np.float64)
-            box.start_stream(self.points)
-        points, n, n_evaluated, n_failed = self.points, len(self.points), 0, 0
+            self.n_unsent = self._evaluations_left(batch, asked, number, n)
+            n_sent = int(min(len(self.points), self.n_unsent))
+            box.start_stream(self.points, n_sent, int(batch.run_numbers[0]))
+            self.n_unsent -= n_sent
+        points, n_evaluated, n_failed = self.points, 0, 0
         while n_evaluated < n:
             arrivals = box.poll(points, n - n_evaluated)
             if not arrivals:  # out of time, Ctrl-C, or no worker left
                 break
-            raw = {name: np.full((1, n, width), np.nan) for name, width in box.widths.items()}
-            arrived = np.zeros((1, n), bool)
+            raw = {name: np.full((1, len(points), width), np.nan) for name, width in box.widths.items()}
+            arrived = np.zeros((1, len(points)), bool)
             for row, values in arrivals.items():
                 arrived[0, row] = True
                 for name, value in values.items():
                     raw[name][0, row] = value
-            in_flight = np.zeros(n, bool)
+            in_flight = np.zeros(len(points), bool)
             in_flight[box.under_way] = True
             tolerance = (box.eq_tolerance,)
             dtype = asked.state.candidates.dtype
             typed_values = {name: values.astype(dtype) for name, values in raw.items()}
             arguments = (
-                batch.search,
+                replace(batch.search, splits_last=False),  # any of the candidates may arrive in a partial generation
                 batch.keys,
                 asked,
                 number,
@@ -345,16 +377,24 @@ class AsyncHostEngine(HostEngine):
             n_evaluated, n_failed = n_evaluated + len(arrivals), n_failed + int(n_failed_now)
             points[~in_flight] = np.asarray(asked.state.candidates[0], np.float64)[~in_flight]
             for row in arrivals:
-                box.send(row)
+                if self.n_unsent > 0:
+                    box.send(row)
+                    self.n_unsent -= 1
         batch.track.skipped = batch.track.skipped + (n - n_evaluated)
-        n_failed_total = np.zeros((1, n), asked.state.candidates.dtype)
+        n_failed_total = np.zeros((1, len(points)), asked.state.candidates.dtype)
         n_failed_total[0, 0] = n_failed + n - n_evaluated
-        batch.carry, row, packed_summary = self.clock.call(
+        batch.carry, rows, packed_summary = self.clock.call(
             _end_generation, (), batch.search, batch.keys, asked, number, n_failed_total
         )
-        batch.last_rows = [row]
+        batch.last_rows = [rows]
         box.complete_generation()
         return [[packed_summary]]
+
+    def _evaluations_left(self, batch: Slice, asked: Carry, number: np.int32, n: int) -> float:
+        """Return how many evaluations generation `number`, with n of them, and those after it may still make."""
+        left = (float(batch.search.rules.generations) - number + 1) * len(asked.state.candidates[0])
+        spare = self.clock.call(Search.spare, (), batch.search, asked, number)
+        return left if spare is None else min(left, n + float(spare[0]))
 
 
 def _placeholder_evaluation(asked: Carry, search: Search, failed: Array) -> Evaluation:
@@ -377,7 +417,7 @@ def _tell_arrived(
     asked: Carry,
     number: Array,
     n_evaluated: Array,
-    raw: Any,
+    raw: Mapping[str, Array],
     arrived: Array,
     in_flight: Array,
 ) -> tuple[Carry, Array]:

@@ -1,7 +1,7 @@
 """The host loop, the same for every engine: runs chunks of generations and calls the observers between them.
 
 A chunk runs without the host. Between chunks come progress, callback, Ctrl-C, the deadline and the live page. The runs
-of an ensemble are cut into slices (see slices.py), which advance chunk by chunk.
+of an ensemble are cut into slices (see memory.py), which advance chunk by chunk.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
+from jax import Array
 
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Columns, Population
-from galapax.core.interrupts import Interrupts
-from galapax.core.stop import RUNNING, STOP_CODES, Stop
-from galapax.execution.live_view import ChunkView
+from galapax.core.problem import Columns, Population
+from galapax.core.stop import RUNNING, STOP_CODES, Interrupts, Stop
+from galapax.execution.known_points import KnownPoints
+from galapax.execution.observers import ChunkView
 from galapax.execution.search import Carry, Finished, Search
 from galapax.execution.state import (
     BatchCheckpoint,
@@ -39,6 +40,9 @@ from galapax.execution.state import (
 )
 from galapax.numerics.compile_cache import CompileTimer
 
+if TYPE_CHECKING:
+    from galapax.execution.observers import Viewer
+
 
 @dataclass
 class Slice:
@@ -48,15 +52,17 @@ class Slice:
     """
 
     search: Search
-    keys: Any  # (S, 2)
+    keys: Array | np.ndarray  # (S, 2)
     cells: np.ndarray  # (S,), which runs share their hyper-parameters
-    initial: Any  # starting points (k, d), (S, k, d), or None
+    run_numbers: np.ndarray  # (S,)
+    initial: Array | np.ndarray | None  # starting points (k, d), (S, k, d), or None
+    known: KnownPoints | None  # for an algorithm that learns from them
     active_rows: np.ndarray  # the rows to compute; the others fill the slice up
     device: jax.Device | jax.sharding.Sharding | None = None  # or devices that share its populations
     carry: Carry | None = None
     track: Track = field(default_factory=lambda: Track.start(0))
     history: list[Chunk] = field(default_factory=list)  # rows (g, columns, S)
-    last_rows: list[Any] = field(default_factory=list)  # of history, the last chunk's, in pieces, on the device
+    last_rows: list[Array] = field(default_factory=list)  # of history, the last chunk's, in pieces, on the device
 
     @property
     def columns(self) -> Columns:
@@ -92,7 +98,7 @@ class Engine(Protocol):
     def begin(self, batches: list[Slice]) -> None:
         """Initialise the carries of slices."""
 
-    def memory(self) -> Any:
+    def memory(self) -> dict[str, object] | None:
         """Return the engine's own state for a checkpoint, as plain data; None if it has none."""
 
     def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
@@ -104,7 +110,7 @@ class Engine(Protocol):
     def plan(self, length: int, seconds: float) -> int:
         """Return how many generations the next chunk has, given the length and the seconds of the previous one."""
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         """Compute `count` generations of each slice from number `first` on.
 
         Sets `last_rows`, the rows of history (at least count, columns, S), and returns packed chunk summaries of each
@@ -122,21 +128,6 @@ class Engine(Protocol):
 
         Ends where another thread is compiling them.
         """
-
-
-class Viewer(Protocol):
-    """Observer called between the chunks of a batch; may pause or stop it. Called in the run's thread."""
-
-    max_generations: int  # generations that the next chunk may have
-
-    def on_chunk(self, made: int, before: Track, now: Track, glance: ChunkView, last: bool) -> None:
-        """Called after generation `made`. before, now: tracks before and after the chunk. last: no chunk follows.
-
-        The arrays of `glance` are on the device, and the next chunk overwrites them.
-        """
-
-    def wait_if_paused(self, interrupted: Callable[[], bool]) -> Stop | None:
-        """Return when the run may continue or Ctrl-C was pressed; a Stop ends the run."""
 
 
 def _identity(track: Track) -> Track:
@@ -201,7 +192,7 @@ class Watch:
 class ChunkHook(Protocol):
     """An action between chunks, such as a migration; processes that share it keep step and stop together.
 
-    See execution/island_runs.py.
+    See execution/island_schedule.py.
     """
 
     lockstep: bool  # every process makes the same chunks
@@ -332,7 +323,7 @@ def _begin_or_restore(engine: Engine, batches: list[Slice], checkpoint: BatchChe
 class StateBeforeChunk(NamedTuple):
     """A slice before a chunk. Compiled engines overwrite its carry; the host engine does not."""
 
-    carry: Any
+    carry: Carry | None
     track: Track
     chunks: int  # of history
 

@@ -10,25 +10,24 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, insert_immigrants, is_shared
-from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Population, Record
-from galapax.core.island_model import Islands
+from galapax.core.algorithm import Algorithm, State, insert_immigrants, is_shared
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.restarts import Islands
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.execution.batch_runner import Group
 from galapax.execution.host_loop import BatchView, Slice, Watch
-from galapax.execution.live_view import ChunkView
+from galapax.execution.observers import ChunkView
 from galapax.execution.search import REASON, Carry, Search, active_state, run_axes
 from galapax.execution.state import BatchCheckpoint, Outcome, Track, merge_populations, to_host
 from galapax.execution.task import Task
 from galapax.metrics.indicators import non_dominated
-from galapax.numerics import devices, processes, random
+from galapax.numerics import devices, random
 from galapax.numerics.compile_cache import CompileTimer
 from galapax.operators import migration
 
@@ -36,10 +35,10 @@ from galapax.operators import migration
 class Migration:
     """The migrations of a batch of runs, whose rows are in order of islands, then runs.
 
-    share: which of the processes' slices these are, see numerics/processes.py.
+    share: which of the processes' slices these are, see numerics/devices.py.
     """
 
-    def __init__(self, islands: Islands, seed: int, target: float, share: processes.ProcessShard) -> None:
+    def __init__(self, islands: Islands, seed: int, target: float, share: devices.ProcessShard) -> None:
         self.islands, self.seed, self.target, self.share = islands, seed, target, share
         self.lockstep = share.is_distributed
 
@@ -87,10 +86,10 @@ class Migration:
         return checkpoint._replace(carries=carries, tracks=tracks, history=history, snapshots=snapshots)
 
     def all_gather(self, track: Track) -> Track:
-        return Track.join(processes.all_gather_object(track)) if self.share.is_distributed else track
+        return Track.join(devices.all_gather_object(track)) if self.share.is_distributed else track
 
     def agree_on_stop(self, stop: Stop | None) -> Stop | None:
-        reasons = processes.all_gather_object(stop) if self.share.is_distributed else [stop]
+        reasons = devices.all_gather_object(stop) if self.share.is_distributed else [stop]
         return next((reason for reason in reasons if reason is not None), None)
 
     def _rows_of_finished_runs(self, batches: list[Slice]) -> np.ndarray:
@@ -106,7 +105,7 @@ def _select_emigrants(count: int, best: bool, search: Search, keys: Array, carry
     """Return the individuals that leave each island, (S, m, d)."""
     state = active_state(carry)
 
-    def one(key: Array, population: Any) -> Array:
+    def one(key: Array, population: Population) -> Array:
         return migration.select_emigrants(
             random.fold_in(random.fold_in(key, number), random.Stream.EMIGRATION), population, count, best
         )
@@ -122,7 +121,7 @@ def _insert_immigrants(
     in_use = search.counts(carry, number)
     count = arriving.shape[1]
 
-    def one(algorithm: Algorithm, key: Array, state: Any, arrivals: Array, n_used: Array) -> Any:
+    def one(algorithm: Algorithm, key: Array, state: State, arrivals: Array, n_used: Array) -> State:
         key = random.fold_in(random.fold_in(key, number), random.Stream.IMMIGRATION)
         rows = migration.select_replaced_rows(key, state.parents, state.candidates.shape[0], n_used, count, worst)
         return insert_immigrants(algorithm, state, rows, arrivals)
@@ -164,10 +163,16 @@ class IslandSchedule:
             initial = np.tile(initial[rows % task.runs], (n_islands, 1, 1))
         search = task.search()
 
-        def tile_islands(leaf: Any) -> Any:
+        def tile_islands(leaf: Array) -> Array | np.ndarray:
             return leaf if is_shared(leaf) or not leaf.ndim else np.tile(leaf[rows].astype(dtype), n_islands)
 
-        search = replace(search, algorithm=jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared))
+        rules = search.rules
+        if search.splits_last:
+            assert task.evaluation_limit is not None  # to the last evaluation: some islands make one more than others
+            shares = (task.evaluation_limit + np.arange(n_islands)[::-1]) // n_islands
+            rules = rules._replace(evaluations=np.repeat(shares, len(rows)).astype(dtype))
+        algorithm = jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared)
+        search = replace(search, algorithm=algorithm, rules=rules)
         # on an accelerator the islands of a single run fill the device only together
         is_single_run = task.is_single_run and devices.on_cpu()
         island_task = replace(
@@ -178,6 +183,7 @@ class IslandSchedule:
             search,
             keys=np.concatenate([random.island_keys(keys, island) for island in range(n_islands)]),
             cells=np.tile(rows // task.runs, n_islands),
+            run_numbers=np.tile(task.first_run + rows % task.runs, n_islands),
             initial=initial,
             rows_per_run=n_islands,
             width=self.width,
@@ -305,7 +311,7 @@ def _merge_histories(task: Task, rows: np.ndarray, n_generations: np.ndarray, n_
     record.worst[...] = islands.worst.max(axis=0)
     if columns.shape.objectives > 1:
         record.best[...] = islands.best.min(axis=0)
-        if islands.violation is not None:
+        if islands.violation is not None and record.violation is not None:
             record.violation[...] = islands.violation.min(axis=0)
     else:
         violation = np.zeros_like(islands.best[..., 0]) if islands.violation is None else islands.violation
@@ -315,11 +321,11 @@ def _merge_histories(task: Task, rows: np.ndarray, n_generations: np.ndarray, n_
             if values is not None:
                 index = best_island.reshape(1, *best_island.shape, *(1,) * (values.ndim - 1 - best_island.ndim))
                 getattr(record, name)[...] = np.take_along_axis(values, index, axis=0)[0]
-    if islands.feasible_share is not None:
+    if islands.feasible_share is not None and record.feasible_share is not None:
         record.feasible_share[...] = islands.feasible_share.mean(axis=0)
-    if islands.hypervolume is not None:
+    if islands.hypervolume is not None and record.hypervolume is not None:
         record.hypervolume[...] = islands.hypervolume.max(axis=0)
-    if islands.hypervolume_error is not None:
-        best_island = islands.hypervolume.argmax(axis=0)[None]
-        record.hypervolume_error[...] = np.take_along_axis(islands.hypervolume_error, best_island, axis=0)[0]
+        if islands.hypervolume_error is not None and record.hypervolume_error is not None:
+            best_island = islands.hypervolume.argmax(axis=0)[None]
+            record.hypervolume_error[...] = np.take_along_axis(islands.hypervolume_error, best_island, axis=0)[0]
     return merged

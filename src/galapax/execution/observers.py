@@ -1,4 +1,7 @@
-"""The observers of a run: callback, progress line, live page, checkpoint. view/ is imported on first use."""
+"""The observers of a run: callback, progress line, live page. view/ is imported on first use.
+
+Between two chunks an observer gets little: a `ChunkView`, thinned on the device that holds the data.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,193 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from galapax import algorithms
 from galapax.core.checks import check_bool, check_integer, check_number
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.problem import ProblemDescription
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, ProblemDescription, Record, Shape
 from galapax.core.stability import experimental
-from galapax.execution.host_loop import Viewer
-from galapax.execution.state import BatchCheckpoint, CheckpointWriter, Outcome, Track, first_best
+from galapax.core.stop import Stop
+from galapax.core.variables import Label
+from galapax.execution.search import Carry, active_state
+from galapax.execution.state import (
+    CheckpointSession,
+    MultiprocessCheckpoint,
+    Track,
+    first_best,
+)
 from galapax.execution.task import Task
 from galapax.metrics.indicators import non_dominated
-from galapax.numerics import processes
+from galapax.numerics import devices
+from galapax.operators.selection import best_index
 from galapax.results.front import build_front
+
+if TYPE_CHECKING:
+    from galapax.execution.host_loop import Slice
+
+
+MAX_INDIVIDUALS = 4096  # of a population, at most
+MAX_VARIABLES = 64  # of an individual, at most
+ROWS = 32  # generations of a chunk
+MAX_RUNS = 4096  # of an ensemble, at most
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+class PopulationSample(NamedTuple):
+    """Some of one run's survivors, its best among them."""
+
+    x: Array | np.ndarray  # (n, v) in float32, the first variables
+    objectives: Array | np.ndarray  # (n, m)
+    violation: Array | np.ndarray | None  # (n,), or None
+    best: Array | np.ndarray  # (d,), the best one's variables, all of them
+
+
+class HistorySample(NamedTuple):
+    """A few generations of history, of one run and over all runs."""
+
+    own: Record[np.ndarray]  # (ROWS, ...), of that run
+    median: np.ndarray  # (m,), over the survivors of that run after the chunk
+    spread: np.ndarray | None  # (ROWS, 5): QUANTILES of the runs' best values; +inf for runs without a feasible point
+
+
+class ChunkView:
+    """A batch of runs after a chunk, to be looked at before the next chunk takes its memory."""
+
+    def __init__(self, batches: list[Slice]) -> None:
+        self._batches = batches
+        self._ends = np.cumsum([len(batch.active_rows) for batch in batches])
+
+    @property
+    def shape(self) -> Shape:
+        return self._batches[0].search.shape
+
+    def survivors(self, run: int) -> PopulationSample:
+        """Some of this run's survivors."""
+        batch, place = self._find(run)
+        assert batch.carry is not None
+        return jax.device_get(_survivors(batch.carry, np.int32(place)))
+
+    def population(self, run: int) -> Population:
+        """All survivors of this run, in NumPy."""
+        batch, place = self._find(run)
+        assert batch.carry is not None
+        return jax.device_get(_all_survivors(batch.carry, np.int32(place)))
+
+    def rows(self, chosen: np.ndarray, run: int, before: Track, now: Track) -> HistorySample:
+        """These rows (ROWS,) of the last chunk's history, which lies between the two tracks."""
+        batch, place = self._find(run)
+        generations = (now.generations - before.generations).astype(np.int32)
+        chosen = chosen.astype(np.int32)
+        assert batch.carry is not None
+        rows_of_run, median = jax.device_get(
+            _rows(batch.carry, _last_rows(batch), np.minimum(chosen, max(generations[run] - 1, 0)), np.int32(place))
+        )
+        record = Record.unpack(rows_of_run, batch.columns, HISTORY_FIRST_COLUMN)
+        if len(generations) == 1 or self.shape.objectives > 1:
+            return HistorySample(record, median, None)
+        ends = [0, *self._ends.tolist()]
+        best_of_runs = [
+            self._best_by_row(batch, chosen, generations[a:b], before.rows(slice(a, b)))
+            for batch, a, b in zip(self._batches, ends[:-1], ends[1:], strict=True)
+        ]
+        sample = np.linspace(0, len(generations) - 1, min(len(generations), MAX_RUNS)).astype(int)
+        ordered = np.sort(np.concatenate(best_of_runs, axis=1)[:, sample], axis=1)
+        return HistorySample(record, median, ordered[:, np.rint(np.array(QUANTILES) * (len(sample) - 1)).astype(int)])
+
+    def _find(self, run: int) -> tuple[Slice, int]:
+        """The slice that has this run of the batch, and its place there."""
+        i = int(np.searchsorted(self._ends, run, side="right"))
+        batch = self._batches[i]
+        return batch, int(batch.active_rows[run - int(self._ends[i - 1] if i else 0)])
+
+    def _best_by_row(self, batch: Slice, chosen: np.ndarray, generations: np.ndarray, before: Track) -> np.ndarray:
+        """The best value of each run in these rows, (ROWS, R); a finished run's last one is repeated."""
+        best, violation = before.best, before.violation
+        if not generations.any():
+            best = np.where(violation > 0, np.inf, best)
+            return np.broadcast_to(best, (len(chosen), len(best)))
+        generations_of_row = np.zeros(len(batch.cells), np.int32)
+        generations_of_row[batch.active_rows] = generations
+        rows_and_violation = jax.device_get(_best(batch.columns, _last_rows(batch), chosen, generations_of_row))
+        rows, broken = (a[:, batch.active_rows] for a in rows_and_violation)
+        rows, broken = np.where(generations > 0, rows, best), np.where(generations > 0, broken, violation)
+        return np.where(broken > 0, np.inf, rows)
+
+
+def _last_rows(batch: Slice) -> Array:
+    """The rows of the last chunk, (rows, columns, S)."""
+    return batch.last_rows[0] if len(batch.last_rows) == 1 else jnp.concatenate(batch.last_rows)
+
+
+@jax.jit
+def _survivors(carry: Carry, run: Array) -> PopulationSample:
+    parents = _population_of_run(carry, run)
+    best = best_index(parents)
+    some, x = _sample_rows(parents, best), parents.x[:, :MAX_VARIABLES]
+    if some is not None:
+        parents = jax.tree.map(lambda a: a[some], parents)
+        x = x[some]
+    return PopulationSample(
+        x.astype(jnp.float32), parents.objectives, parents.violation, _population_of_run(carry, run).x[best]
+    )
+
+
+@jax.jit
+def _rows(carry: Carry, history: Array, chosen: Array, run: Array) -> tuple[Array, Array]:
+    parents = _population_of_run(carry, run)
+    some = _sample_rows(parents, best_index(parents))
+    values = parents.objectives if some is None else parents.objectives[some]
+    return history[chosen, :, run], jnp.median(values, axis=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def _best(columns: Columns, history: Array, chosen: Array, made: Array) -> tuple[Array, Array]:
+    last = jnp.clip(jnp.minimum(chosen[:, None], made - 1), 0)
+    record = Record.unpack(history, columns, HISTORY_FIRST_COLUMN, axis=1)
+    best = jnp.take_along_axis(record.best[:, 0], last, axis=0)
+    if record.violation is None:
+        return best, jnp.zeros_like(best)
+    return best, jnp.take_along_axis(record.violation, last, axis=0)
+
+
+@jax.jit
+def _all_survivors(carry: Carry, run: Array) -> Population:
+    return _population_of_run(carry, run)
+
+
+def _population_of_run(carry: Carry, run: Array) -> Population:
+    return jax.tree.map(lambda a: a[run], active_state(carry).parents)
+
+
+def _sample_rows(parents: Population, best: Array) -> Array | None:
+    """Rows of some individuals, evenly spread, the best among them; None for all."""
+    n = parents.x.shape[0]
+    if n <= MAX_INDIVIDUALS:
+        return None
+    return jnp.asarray(np.linspace(0, n - 1, MAX_INDIVIDUALS).astype(np.int32)).at[0].set(best.astype(jnp.int32))
+
+
+class Viewer(Protocol):
+    """Observer called between the chunks of a batch; may pause or stop it. Called in the run's thread."""
+
+    max_generations: int  # generations that the next chunk may have
+
+    def on_chunk(self, made: int, before: Track, now: Track, glance: ChunkView, last: bool) -> None:
+        """Called after generation `made`. before, now: tracks before and after the chunk. last: no chunk follows.
+
+        The arrays of `glance` are on the device, and the next chunk overwrites them.
+        """
+
+    def wait_if_paused(self, interrupted: Callable[[], bool]) -> Stop | None:
+        """Return when the run may continue or Ctrl-C was pressed; a Stop ends the run."""
+
 
 LOOPBACK = "127.0.0.1"
 MIN_MEASURED_SECONDS = 0.5  # seconds of generations from which the time left is estimated
@@ -62,8 +235,8 @@ class Live:
     open_browser: bool = True
     paused: bool = False
     slow_start: bool = True
-    say: Callable[[str], Any] = to_stderr
-    warn: Callable[[str], Any] = _warn
+    say: Callable[[str], object] = to_stderr
+    warn: Callable[[str], object] = _warn
 
     def __post_init__(self) -> None:
         if check_integer(self.port, "port", 0) > 65535:
@@ -87,7 +260,7 @@ class Live:
             return self.host == "localhost"
 
 
-def as_live(live: Any) -> Live | None:
+def as_live(live: object) -> Live | None:
     """Parse `live=`; None for no page."""
     if live is None or live is False:
         return None
@@ -113,7 +286,7 @@ class Checkpoint:
     path: str | os.PathLike[str]
     seconds: float = 60.0
     generations: int | None = None
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike) or not str(self.path).strip():
@@ -124,7 +297,7 @@ class Checkpoint:
             check_integer(self.generations, "generations", 1)
 
 
-def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
+def as_checkpoint(checkpoint: object) -> Checkpoint | None:
     """Parse `checkpoint=`; None for no checkpoint."""
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         return checkpoint
@@ -133,23 +306,11 @@ def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
     raise InputError(f"checkpoint must be the path of a file or a galapax.Checkpoint, got {checkpoint!r}.")
 
 
-class CheckpointSession(CheckpointWriter, Protocol):
-    """Writes the checkpoints of a call; see storage/checkpoint.py."""
-
-    memory: Any  # what the black box of the present task remembered
-
-    def open(self, task: dict[str, str], title: str) -> None:
-        """Begin a task with this fingerprint."""
-
-    def close(self) -> None:
-        """End the task."""
-
-
 class Best(NamedTuple):
     """The best of the runs so far, as the user means it: a point, or the front of several objectives."""
 
     x: np.ndarray | None = None  # (d,)
-    params: dict[str, Any] | None = None  # x by name
+    params: dict[str, Label] | None = None  # x by name
     X: np.ndarray | None = None  # (k, d)
     F: np.ndarray | None = None  # (k, m)
 
@@ -193,7 +354,7 @@ class Progress:
         return self.best.x
 
     @property
-    def params(self) -> dict[str, Any] | None:
+    def params(self) -> dict[str, Label] | None:
         """The best point by the names of its variables: floats, ints, bools and labels."""
         return self.best.params
 
@@ -289,7 +450,7 @@ class Facts:
 class Observers:
     """The observers of a run."""
 
-    callback: Callable[[Progress], Any] | None = None
+    callback: Callable[[Progress], object] | None = None
     progress: bool | None = None  # a line on the terminal: yes, no, or None for "on a terminal, after a while"
     live: Live | None = None
     title: str = ""  # of the progress line
@@ -301,7 +462,11 @@ class Observers:
 
 
 def observers(
-    callback: Any = None, progress: Any = None, live: Any = None, checkpoint: Any = None, resume: Any = None
+    callback: Callable[[Progress], object] | None = None,
+    progress: bool | None = None,
+    live: object = None,
+    checkpoint: object = None,
+    resume: object = None,
 ) -> Observers:
     """Parse and check the arguments of `minimize` and its like that concern observers."""
     if callback is not None:
@@ -318,7 +483,7 @@ def observers(
     return Observers(callback, progress, as_live(live), journal=keeper(policy, resume))
 
 
-def _check_callback(callback: Any) -> None:
+def _check_callback(callback: object) -> None:
     """Refuse a callback that does not take one argument."""
     if not callable(callback):
         raise InputError(f"callback must be a function of one Progress, got {callback!r}.")
@@ -377,7 +542,7 @@ def open_observers(
 
 def observers_for_process(task: Task, observers: Observers) -> Observers:
     """Return the observers of this process: only the first one shows progress and writes the checkpoint."""
-    if not processes.is_distributed():
+    if not devices.is_distributed():
         return observers
     if task.options.blackbox:
         raise InputError(
@@ -391,49 +556,6 @@ def observers_for_process(task: Task, observers: Observers) -> Observers:
                 "process runs of its own, such as runs=range(100, 200), and a file of its own."
             )
         observers = replace(observers, journal=MultiprocessCheckpoint(observers.journal))
-    if processes.process_index():
+    if devices.process_index():
         observers = replace(observers, callback=None, progress=False, live=None)
     return observers
-
-
-class MultiprocessCheckpoint:
-    """A CheckpointSession that gathers the state of all processes and writes it in the first."""
-
-    def __init__(self, inner: CheckpointSession) -> None:
-        self.inner, self.memory = inner, None
-
-    def open(self, task: dict[str, str], title: str) -> None:
-        self.inner.open(task, title)
-
-    def close(self) -> None:
-        self.inner.close()
-
-    def begin_batch(self) -> Outcome | BatchCheckpoint | None:
-        return self.inner.begin_batch()
-
-    def sizes(self) -> tuple[int, int] | None:
-        return self.inner.sizes()
-
-    def restart_batch(self) -> None:
-        self.inner.restart_batch()
-
-    def due(self, generation: int) -> bool:
-        return bool(processes.all_gather_object(self.inner.due(generation))[0])
-
-    def save(self, standing: BatchCheckpoint) -> None:
-        gathered: list[BatchCheckpoint] = processes.all_gather_object(standing)
-        carries, tracks, history = (
-            [item for each in gathered for item in getattr(each, name)] for name in ("carries", "tracks", "history")
-        )
-        snapshots, runs = _merge_snapshots([each.snapshots for each in gathered]), sum(each.runs for each in gathered)
-        self.inner.save(
-            standing._replace(carries=carries, tracks=tracks, history=history, snapshots=snapshots, runs=runs)
-        )
-
-    def finish_batch(self, outcome: Outcome) -> None:
-        self.inner.finish_batch(Outcome.join(processes.all_gather_object(outcome)))
-
-
-def _merge_snapshots(snapshots: list[dict[int, list[Population]]]) -> dict[int, list[Population]]:
-    """Merge the snapshots of all processes, by generation."""
-    return {g: [p for by_generation in snapshots for p in by_generation[g]] for g in snapshots[0]}

@@ -13,11 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.errors import InputError, OutOfMemory
-from galapax.core.evaluation import HISTORY_FIRST_COLUMN, Record
-from galapax.core.problem import Problem
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Problem, Record
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
-from galapax.execution.memory import is_out_of_memory
-from galapax.execution.slices import CACHED, MOST
+from galapax.execution.memory import CACHED, MOST, is_out_of_memory
 from galapax.execution.state import Outcome, Polish, to_host
 from galapax.execution.task import Task
 from galapax.local.lbfgs import MAX_STORED_PAIRS_LBFGS
@@ -38,6 +36,7 @@ class PolishedRuns(NamedTuple):
     x: np.ndarray  # (R, d)
     best: np.ndarray  # (R,)
     violation: np.ndarray  # (R,)
+    expected_gain: np.ndarray  # (R,), what another step would gain; 0 where none was made
     about: Polish
 
 
@@ -57,7 +56,7 @@ def run_polish(
     """
     runs = len(x)
     about = Polish(np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool), np.zeros(runs, bool))
-    runs_out = PolishedRuns(x.copy(), best.copy(), violation.copy(), about)
+    runs_out = PolishedRuns(x.copy(), best.copy(), violation.copy(), np.zeros(runs), about)
     is_usable = np.isfinite(best) & (max_evaluations >= min_evaluations(task.shape))
     rows, size = np.flatnonzero(is_usable), _slice_width(task)
     for batch in (rows[i : i + size] for i in range(0, len(rows), size)):
@@ -81,6 +80,7 @@ def run_polish(
         runs_out.x[batch] = np.where(better[:, None], new.x, x[batch])
         runs_out.best[batch] = np.where(better, new.value, best[batch])
         runs_out.violation[batch] = np.where(better, new.violation, violation[batch])
+        runs_out.expected_gain[batch] = np.where(better, new.expected_gain, 0)
         about.evaluations[batch], about.better[batch], about.smooth[batch] = new.evaluations, better, new.smooth
         about.converged[batch] = new.smooth & (new.evaluations < max_evaluations[batch] - EXHAUSTED_MARGIN)
     return runs_out
@@ -171,7 +171,10 @@ def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Out
         reason=np.where(reached_target, STOP_CODES[Stop.TARGET], reason),
     )
     rows = to_host(total.history)
-    history = None if rows is None else _append_history_row(task, rows, track.generations, polished_runs)
+    history = None
+    if rows is not None:
+        changes = (about.evaluations, about.better, polished_runs.best, polished_runs.x, polished_runs.violation)
+        history = append_history_row(rows, task.columns, track.generations, *changes)
     earlier_rows = total.refinements or [[] for _ in total.x]
     refinements = [
         [*rows, int(n)] if n_evaluations else rows
@@ -180,23 +183,32 @@ def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Out
     return replace(total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements)
 
 
-def _append_history_row(
-    task: Task, history: np.ndarray, n_generations: np.ndarray, polished_runs: PolishedRuns
+def append_history_row(
+    history: np.ndarray,
+    columns: Columns,
+    n_generations: np.ndarray,
+    evaluations: np.ndarray,
+    is_changed: np.ndarray,
+    best: np.ndarray,
+    x: np.ndarray,
+    violation: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Append the polish to the history: (R, G + 1, columns), after the last of each run's n_generations (R,) rows."""
+    """Append what followed the search to the history: (R, G + 1, columns), after each run's n_generations (R,) rows.
+
+    evaluations: that it took. best, x, violation: of the answers that `is_changed` (R,).
+    """
     extended = np.concatenate([history, history[:, -1:]], axis=1)
     last = extended[np.arange(len(n_generations)), n_generations - 1]  # (R, columns)
-    record = Record.unpack(last, task.columns, HISTORY_FIRST_COLUMN)  # views
-    better = polished_runs.about.better
-    record.evaluations[:] = polished_runs.about.evaluations
-    record.best[:, 0] = np.where(better, polished_runs.best, record.best[:, 0])
-    if record.violation is not None:
-        record.violation[:] = np.where(better, polished_runs.violation, record.violation)
+    record = Record.unpack(last, columns, HISTORY_FIRST_COLUMN)  # views
+    record.evaluations[:] = evaluations
+    record.best[:, 0] = np.where(is_changed, best, record.best[:, 0])
+    if record.violation is not None and violation is not None:
+        record.violation[:] = np.where(is_changed, violation, record.violation)
     if record.x is not None:
-        record.x[:] = np.where(better[:, None], polished_runs.x, record.x)
+        record.x[:] = np.where(is_changed[:, None], x, record.x)
     number = np.arange(extended.shape[1])[None, :]
     extended = np.where((number >= n_generations[:, None])[:, :, None], last[:, None, :], extended)
-    Record.unpack(extended, task.columns, HISTORY_FIRST_COLUMN).evaluations[number > n_generations[:, None]] = (
+    Record.unpack(extended, columns, HISTORY_FIRST_COLUMN).evaluations[number > n_generations[:, None]] = (
         0  # a run that is over takes no more
     )
     return extended
@@ -226,6 +238,8 @@ def why_not_polishable(task: Task) -> str | None:
     """Return why the best points of a task cannot be refined by their gradients; None if they can."""
     if task.options.blackbox:
         return "a black box has no gradient"
+    if task.options.noisy:
+        return "the objective is random"
     if task.shape.objectives > 1:
         return "there are several objectives"
     if not isinstance(task.problem, Problem) or not isinstance(task.objective, Formulas):
@@ -252,15 +266,15 @@ DIFFERENTIABLE_PRIMITIVES = frozenset({
 
 def _is_differentiable(task: Task) -> bool:
     """Return whether JAX can differentiate the functions: not a callback, nor a loop with a dynamic trip count."""
-    formulas = task.objective
-    assert isinstance(formulas, Formulas)
+    formulas, consts = task.objective, task.consts
+    assert isinstance(formulas, Formulas) and consts is not None
     if formulas.primitives <= DIFFERENTIABLE_PRIMITIVES:
         return True
     rows = formulas.together or 1
     try:
         with jax.enable_x64(task.dtype == "float64"):
             x_spec = jax.ShapeDtypeStruct((rows, task.problem.dim), task.dtype)
-            jax.eval_shape(jax.grad(lambda x: jnp.sum(formulas.facts(task.consts, x))), x_spec)
+            jax.eval_shape(jax.grad(lambda x: jnp.sum(formulas.facts(consts, x))), x_spec)
     except Exception:  # what a user's own derivative raises, too
         return False
     return True

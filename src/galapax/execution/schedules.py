@@ -1,22 +1,44 @@
 """Schedules: which runs are computed next, and how their outcomes become those of whole runs.
 
-Independent runs are one group; runs that restart (restart_schedule.py) are computed search after search, runs on
-islands (island_schedule.py) with a row for each island. `run_schedule` computes all of them, and a run is replayed by
-the schedule `schedule.only(row, sizes)`.
+Independent runs are one group; runs that restart are computed search after search; runs on islands
+(island_schedule.py) have a row for each island. `run_schedule` computes all of them, and a run is replayed by the
+schedule `schedule.only(row, sizes)`.
+
+A run that restarts is a sequence of searches, and searches that are the same program are computed together: those with
+equal algorithm and population size. So an ensemble in which some runs restart with twice the population and others with
+the first one still fills the device.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
+import jax
 import numpy as np
 
+from galapax.algorithms import algorithm_name
+from galapax.core.algorithm import Algorithm, Budget, Shared
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, Record
+from galapax.core.restarts import (
+    MIN_AGREEING_SEARCHES,
+    NextSearch,
+    SearchSummary,
+    count_agreeing_searches,
+    value_resolution,
+)
+from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.batch_runner import BatchRunner, Group, RunContext, select_rows
 from galapax.execution.host_loop import BatchView, Watch
-from galapax.execution.state import Outcome
-from galapax.execution.task import Task
+from galapax.execution.observers import ChunkView
+from galapax.execution.polish import apply_polish, precompile_polish, run_polish, why_not_polishable
+from galapax.execution.state import Outcome, Survivors, Track, best_of_run, merge_populations, to_host
+from galapax.execution.task import Task, trace_task
 from galapax.numerics import random
+from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 
 
 class Schedule(Protocol):
@@ -85,7 +107,8 @@ class IndependentSchedule:
         initial = task.initial
         if initial is not None and initial.ndim == 3 and n_cells > 1:
             initial = np.tile(initial, (n_cells, 1, 1))
-        group = Group(task, task.search(), keys, cells, initial, width=self.width)
+        run_numbers = np.tile(task.first_run + np.arange(task.runs), n_cells)
+        group = Group(task, task.search(), keys, cells, run_numbers, initial, width=self.width)
         return [group if self.row is None else self._group_of_run(group, self.row)]
 
     def _group_of_run(self, group: Group, row: int) -> Group:
@@ -101,6 +124,7 @@ class IndependentSchedule:
             search=select_rows(group.search, rows),
             keys=group.keys[rows],
             cells=group.cells[rows],
+            run_numbers=group.run_numbers[rows],
             initial=initial,
             active_rows=np.array([row - first]),
             is_local=True,
@@ -121,3 +145,432 @@ class IndependentSchedule:
 
     def only(self, row: int, sizes: list[int]) -> IndependentSchedule:
         return IndependentSchedule(self.task, row, sizes[0])
+
+
+@dataclass
+class RestartState:
+    """One run: its finished searches and their outcomes."""
+
+    row: int  # among the runs of the task
+    cell: int
+    key: np.ndarray  # (2,)
+    past: list[SearchSummary] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)  # of one run each
+    sizes: list[int] = field(default_factory=list)  # runs of the slices
+    stop: Stop | None = None
+
+    @property
+    def evaluations(self) -> int:
+        return sum(search.evaluations for search in self.past)
+
+    @property
+    def generations(self) -> int:
+        return sum(int(outcome.track.generations[0]) for outcome in self.outcomes)
+
+    def next_key(self) -> np.ndarray:
+        """Return the key of the next search; the first search has the run's."""
+        return self.key if not self.past else random.search_key(self.key, len(self.past))
+
+    def policy_rng(self) -> np.random.Generator:
+        """Return the random generator for the restart policy, a new one after each search."""
+        return np.random.default_rng([*map(int, self.key), len(self.past)])
+
+
+def generations_since_best(run: RestartState) -> int:
+    """Count the generations of the searches after the one with the best value."""
+    best = min(range(len(run.past)), key=lambda i: (run.past[i].violation, run.past[i].best))
+    return sum(int(outcome.track.generations[0]) for outcome in run.outcomes[best + 1 :])
+
+
+def refinement_rows(run: RestartState) -> list[int]:
+    """List the rows of a run's history that are refinements by the gradient and not generations."""
+    rows, offset = [], 0
+    for outcome in run.outcomes:
+        rows += [offset + row for row in (outcome.refinements or [[]])[0]]
+        offset += int(outcome.track.generations[0])
+    return rows
+
+
+def merge_tracks(run: RestartState) -> Track:
+    """Merge the tracks of a run's finished searches."""
+    track = Track.start(1)
+    for outcome in run.outcomes:
+        track = add_search(track, outcome.track)
+    if run.stop in STOP_CODES:
+        track.reason = np.array([STOP_CODES[run.stop]])
+    return track
+
+
+def add_search(earlier: Track, latest: Track) -> Track:
+    """Merge the tracks of earlier searches with that of the latest one, run by run."""
+    better = (latest.violation < earlier.violation) | (
+        (latest.violation == earlier.violation) & (latest.best <= earlier.best)
+    )
+    reached_target = latest.reason == STOP_CODES[Stop.TARGET]
+    return Track(
+        generations=earlier.generations + latest.generations,
+        evaluations=earlier.evaluations + latest.evaluations,
+        best=np.where(better, latest.best, earlier.best),
+        violation=np.where(better, latest.violation, earlier.violation),
+        failed=earlier.failed + latest.failed,
+        reason=np.where(reached_target, latest.reason, RUNNING),
+        skipped=earlier.skipped + latest.skipped,
+        feasible_share=latest.feasible_share,
+        hypervolume=latest.hypervolume,
+        mean=latest.mean,
+    )
+
+
+def build_outcome(
+    task: Task, runs: list[RestartState], populations: dict[int, Survivors], stopped: Stop | None, device_seconds: float
+) -> Outcome:
+    """Merge the searches of each run into the outcome of whole runs."""
+    histories = [_merge_histories(task, run) for run in runs] if task.options.keep.history else []
+    longest = max((len(rows) for rows in histories), default=0)
+    padded = [np.pad(rows, ((0, longest - len(rows)), (0, 0)), "edge") for rows in histories]
+    best = [min(run.outcomes, key=lambda outcome: (outcome.track.violation[0], outcome.track.best[0])) for run in runs]
+    return Outcome(
+        track=Track.join([merge_tracks(run) for run in runs]),
+        history=np.stack(padded) if padded else None,
+        x=np.concatenate([outcome.x for outcome in best]),
+        populations=populations,
+        fronts=[],
+        opponents=None,
+        stopped=stopped,
+        device_seconds=device_seconds,
+        sizes=[run.sizes for run in runs],
+        searches=[(count_agreeing_searches(run.past), len(run.past)) for run in runs],
+        refinements=[refinement_rows(run) for run in runs],
+        snapshots=_merge_snapshots(runs[0]) if len(runs) == 1 else {},  # one run alone has any
+    )
+
+
+def _merge_snapshots(run: RestartState) -> dict[int, Population]:
+    """Merge the snapshots of a run's searches, by generation of the run."""
+    snapshots: dict[int, Population] = {}
+    offset = 0
+    for outcome in run.outcomes:
+        n_generations = int(outcome.track.generations.max())
+        snapshots |= {offset + g: population for g, population in outcome.snapshots.items() if g <= n_generations}
+        offset += n_generations
+    return snapshots
+
+
+def _merge_histories(task: Task, run: RestartState) -> np.ndarray:
+    """Concatenate the histories of a run's searches to (G, columns), with the best so far in every row."""
+    columns: Columns = task.columns
+    merged: list[np.ndarray] = []
+    for outcome in run.outcomes:
+        history = to_host(outcome.history)
+        assert history is not None
+        rows = history[0].copy()
+        if merged:
+            previous, record = (Record.unpack(r, columns, HISTORY_FIRST_COLUMN) for r in (merged[-1][-1:], rows))
+            worse = record.best[:, 0] >= previous.best[:, 0]  # of equals the earlier is the answer
+            if record.violation is not None:
+                worse = (record.violation > previous.violation) | ((record.violation == previous.violation) & worse)
+            for name in ("best", "violation", "x"):
+                values, best_so_far = getattr(record, name), getattr(previous, name)
+                if values is not None:
+                    values[worse] = best_so_far
+        merged.append(rows)
+    return np.concatenate(merged)
+
+
+MAX_SEARCHES = 2**16  # of one run
+POLISH_RESERVE_PER_VARIABLE = 50  # evaluations reserved for the polish, if that is not much of the budget
+DESCENT_EVALUATIONS_PER_VARIABLE = 200  # that the descent after a sprint may take
+MIN_COMPILE_SECONDS = 0.5  # of compiling so far, from which on it pays to precompile the searches to come
+
+
+@dataclass
+class SearchGroup(Group):
+    """Runs whose next searches are the same program, with these searches."""
+
+    states: list[RestartState] = field(default_factory=list)
+    searches: list[NextSearch] = field(default_factory=list)
+
+
+class RestartSchedule:
+    """Every run is restarted until its policy ends it.
+
+    row, sizes: of the only run, and the runs in the slices of its searches.
+    """
+
+    def __init__(self, task: Task, context: RunContext, watch: Watch, row: int | None = None,
+                 sizes: list[int] | None = None) -> None:  # fmt: skip
+        self.asked_task = task
+        if task.options.polish is not False and why_not_polishable(task) is None:
+            task = _with_gradients(task)
+        self.task, self.context, self.watch, self.sizes = task, context, watch, sizes
+        keys = random.run_keys(task.seed, task.first_run, task.runs)
+        rows = range(task.total) if row is None else [row]
+        self.states = [RestartState(row, row // task.runs, keys[row % task.runs]) for row in rows]
+        self.populations: dict[int, Survivors] = {}
+        self.stopped: Stop | None = None
+        self.device_seconds = 0.0
+        self._precompiled: set[Hashable] = set()
+
+    def next_groups(self) -> list[Group]:
+        """Group the next searches by their program; a run that has none gets its termination reason."""
+        groups: dict[Hashable, list[_BoundSearch]] = {}
+        for state in self.states:
+            search = self._bind_next_search(state) if state.stop is None else Stop.BUDGET
+            if isinstance(search, Stop):
+                state.stop = state.stop or search
+                continue
+            program = jax.tree.structure(search.bound), _generations_left(self.task, state), search.search.polish
+            groups.setdefault(program, []).append(search)
+        out: list[Group] = []
+        for searches in groups.values():
+            group = self._build_group(searches)
+            # with a limit of generations there may be no other search
+            is_unlimited = self.task.rules.generations == UNLIMITED
+            if is_unlimited and self.context.clock.compile_seconds > MIN_COMPILE_SECONDS:
+                self._precompile_likely(group)
+            out.append(group)
+        return out
+
+    def _bind_next_search(self, state: RestartState) -> _BoundSearch | Stop:
+        """Return the next search of a run, or why there is none."""
+        search = _next_search(self.task, state)
+        if isinstance(search, Stop):
+            return search
+        bound = self._bind(state, search)
+        n_first = bound.bound.population + self.task.repairs * (1 + self.task.problem.dim)
+        return Stop.BUDGET if n_first > bound.max_evaluations else bound
+
+    def _bind(self, state: RestartState, search: NextSearch) -> _BoundSearch:
+        """Bind the algorithm of a search to the problem and to the evaluations that it may use."""
+        max_evaluations = min(search.evaluations, _evaluation_limit(self.task) - state.evaluations)
+        budget = Budget(None, None if math.isinf(max_evaluations) else int(max_evaluations))
+        box = self.context.box  # its shape is known once it was called
+        shape = self.task.shape if box is None or not box.widths else box.shape
+        return _BoundSearch(state, search, search.algorithm.bind(self.task.problem.dim, shape, budget), max_evaluations)
+
+    def _build_group(self, searches: list[_BoundSearch]) -> SearchGroup:
+        """Build the group that computes these searches."""
+        task, first = self.task, searches[0]
+        dtype, states = np.dtype(task.dtype), [search.state for search in searches]
+        rules = task.rules._replace(
+            generations=_generations_left(task, first.state), stall=UNLIMITED, evaluations=math.inf
+        )
+        group_task = replace(
+            task,
+            solvers=(first.search.algorithm,),
+            bound=(first.bound,),
+            rules=rules,
+            initial=_initial_points(task, states),
+            known=None if states[0].past else task.known,
+        ).with_options(
+            runs=range(task.first_run, task.first_run + len(states)), keep=replace(task.options.keep, snapshots=())
+        )
+        if task.options.vectorized and not task.options.blackbox and first.bound.population != task.population:
+            group_task = trace_task(group_task)  # such a function knows how many solutions it is given
+
+        def stack(*values: object) -> np.ndarray | Shared:
+            if isinstance(values[0], Shared):
+                return values[0]
+            return np.array(values, dtype)  # one for each run, even if equal: another program would round otherwise
+
+        search = group_task.search()
+        search = replace(
+            search,
+            algorithm=jax.tree.map(stack, *[s.bound for s in searches], is_leaf=lambda leaf: isinstance(leaf, Shared)),
+            rules=search.rules._replace(evaluations=np.array([s.max_evaluations for s in searches], dtype)),
+        )
+        return SearchGroup(
+            group_task,
+            search,
+            keys=np.stack([state.next_key() for state in states]),
+            cells=np.array([state.cell for state in states]),
+            run_numbers=np.array([self.task.first_run + state.row % self.task.runs for state in states]),
+            initial=group_task.initial,
+            width=None if self.sizes is None else self.sizes[len(first.state.past)],
+            states=states,
+            searches=[search.search for search in searches],
+        )
+
+    def _precompile_likely(self, group: SearchGroup) -> None:
+        """Compile in the background the programs of the searches that are likely to follow, and of the polish."""
+        task, state = self.task, group.states[0]
+        assert task.restarts is not None
+        evaluations_left = _evaluation_limit(task) - state.evaluations
+        solver = task.solvers[state.cell]
+        for likely in task.restarts.predict_next(solver, state.past, group.searches[0], evaluations_left):
+            bound = self._bind(state, likely)
+            structure = jax.tree.structure(bound.bound)
+            if structure not in self._precompiled and bound.bound.population <= bound.max_evaluations:
+                self._precompiled.add(structure)
+                searches = [replace(bound, state=s) for s in group.states]
+                PROGRAMS.precompile(partial(self._precompile, searches))
+        if self._precompiled and "polish" not in self._precompiled:
+            self._precompiled.add("polish")
+            PROGRAMS.precompile(partial(precompile_polish, task))
+
+    def _precompile(self, searches: list[_BoundSearch]) -> Iterator[None]:
+        """Compile the programs of these searches, one at each step of the iterator."""
+        context = self.context._replace(clock=CompileTimer())
+        return BatchRunner(self._build_group(searches), context).precompile()
+
+    def announce(self, group: Group, runs: np.ndarray, watch: Watch) -> None:
+        assert isinstance(group, SearchGroup)
+        state, is_single = group.states[runs[0]], len(self.states) == 1
+        if not state.past or not is_single:
+            watch.on_batch_start(self.task.first_run + state.row % self.task.runs)
+        if is_single:
+            watch.on_search(algorithm_name(group.searches[runs[0]].algorithm), state.generations)
+
+    def view(self, group: Group, runs: np.ndarray) -> BatchView:
+        """Report whole runs: the searches of the batch are added to those before."""
+        batch = _states(group, runs)
+        row_numbers = {state.row: i for i, state in enumerate(self.states)}
+        rows = np.array([row_numbers[state.row] for state in batch])
+        finished = Track.join([merge_tracks(state) for state in self.states])
+
+        def to_runs(now: Track) -> Track:
+            batch_track = add_search(finished.rows(rows), now)
+            columns = {}
+            for name, value in vars(finished).items():
+                value = value.copy()
+                value[rows] = getattr(batch_track, name)
+                columns[name] = value
+            return Track(**columns)
+
+        def read_survivors(chunk: ChunkView, run: int) -> Population:
+            """Read the survivors of a run's present search, and the best points of its earlier ones."""
+            best = [best_of_run(outcome, 0) for outcome in self.states[run].outcomes]
+            return merge_populations([*best, *(chunk.population(int(row)) for row in np.flatnonzero(rows == run))])
+
+        return BatchView(batch[0].generations, to_runs, read_survivors, follows_runs=len(self.states) == 1)
+
+    def record(self, group: Group, runs: np.ndarray, outcome: Outcome) -> Outcome:
+        """Add the finished searches to the states of their runs."""
+        assert isinstance(group, SearchGroup)
+        if self.watch.requested_stop is not None:  # the searches may have ended by themselves, but not the runs
+            outcome = replace(outcome, stopped=outcome.stopped or self.watch.requested_stop)
+        batch = _states(group, runs)
+        if group.searches[0].polish and outcome.stopped is None:
+            evaluations_left = [_evaluation_limit(self.task) - state.evaluations for state in batch]
+            outcome = _refine_outcome(
+                group.task, self.context.clock, outcome, evaluations_left,
+                lambda: not (self.context.interrupts.seen or self.watch.is_past_deadline),
+            )  # fmt: skip
+        for i, state in enumerate(batch):
+            search = outcome.of_runs(slice(i, i + 1))
+            _record_search(self.task, state, group.searches[runs[i]], group.task.population, search)
+        for cell, survivors in outcome.populations.items():
+            self.populations[cell] = min(self.populations.get(cell, survivors), survivors, key=lambda s: s.rank)
+        self.stopped = outcome.stopped
+        self.device_seconds += outcome.device_seconds
+        return outcome
+
+    def merge(self) -> Outcome:
+        for state in self.states:
+            if state.stop is None:
+                state.stop = self.stopped or Stop.BUDGET
+        started = [state for state in self.states if state.outcomes]
+        return build_outcome(self.task, started, self.populations, self.stopped, self.device_seconds)
+
+    def only(self, row: int, sizes: list[int]) -> RestartSchedule:
+        return RestartSchedule(self.asked_task, self.context, self.watch, row, sizes)
+
+
+@dataclass(frozen=True)
+class _BoundSearch:
+    """The next search of a run, its algorithm bound to the problem and to the evaluations that it may use."""
+
+    state: RestartState
+    search: NextSearch
+    bound: Algorithm
+    max_evaluations: float
+
+
+def _states(group: Group, runs: np.ndarray) -> list[RestartState]:
+    assert isinstance(group, SearchGroup)
+    return [group.states[run] for run in runs]
+
+
+def _generations_left(task: Task, run: RestartState) -> int:
+    limit = int(task.rules.generations)
+    return UNLIMITED if limit == UNLIMITED else limit - run.generations
+
+
+def _evaluation_limit(task: Task) -> float:
+    return math.inf if task.rules.evaluations is None else float(task.rules.evaluations)
+
+
+def _with_gradients(task: Task) -> Task:
+    """Return the task with a restart policy that uses gradients, and with evaluations reserved for the polish."""
+    assert task.restarts is not None
+    rules, max_evaluations = task.rules, _evaluation_limit(task)
+    if math.isfinite(max_evaluations):
+        first = task.population + task.repairs * (1 + task.problem.dim)
+        reserve = min(POLISH_RESERVE_PER_VARIABLE * task.problem.dim, 0.05 * max_evaluations)
+        rules = rules._replace(evaluations=max(first, max_evaluations - reserve))
+    return replace(task, rules=rules, restarts=task.restarts.with_gradients(task.problem.dim))
+
+
+def _next_search(task: Task, run: RestartState) -> NextSearch | Stop:
+    """Ask the restart policy for the next search of a run, or return why there is none."""
+    assert task.restarts is not None
+    past = run.past
+    if past:
+        if past[-1].stop is Stop.TARGET:
+            return Stop.TARGET
+        # a target that was asked for is looked for until the budget is spent
+        if not math.isfinite(task.rules.target) and count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES:
+            return Stop.TOLERANCE
+        if task.rules.generations != UNLIMITED and run.generations >= task.rules.generations:
+            return Stop.BUDGET
+        if generations_since_best(run) >= task.rules.stall:
+            return Stop.STALL
+        if len(past) >= MAX_SEARCHES:
+            return Stop.BUDGET
+    rng = run.policy_rng()
+    return task.restarts.next(task.solvers[run.cell], past, _evaluation_limit(task) - run.evaluations, rng.random)
+
+
+def _refine_outcome(
+    task: Task, clock: CompileTimer, outcome: Outcome, evaluations_left: list[float], may_continue: Callable[[], bool]
+) -> Outcome:
+    """Refine the best points of finished searches by their gradients; this counts as one more generation."""
+    track = outcome.track
+    max_evaluations = np.minimum(
+        np.array(evaluations_left) - track.evaluations, DESCENT_EVALUATIONS_PER_VARIABLE * task.problem.dim
+    )
+    max_evaluations = np.where(track.reason == STOP_CODES[Stop.TARGET], 0, max_evaluations)
+    polished_runs = run_polish(task, clock, outcome.x, track.best, track.violation, max_evaluations, may_continue)
+    if not polished_runs.about.evaluations.any():
+        return outcome
+    refined = apply_polish(task, outcome, polished_runs)
+    reason = np.where(
+        polished_runs.about.converged & (refined.track.reason != STOP_CODES[Stop.TARGET]),
+        STOP_CODES[Stop.TOLERANCE],
+        refined.track.reason,
+    )
+    mean = np.where(polished_runs.about.converged, refined.track.best + polished_runs.expected_gain, track.mean)
+    new_track = replace(refined.track, reason=reason, generations=track.generations + 1, mean=mean)
+    return replace(refined, track=new_track, polish=None)
+
+
+def _initial_points(task: Task, states: list[RestartState]) -> np.ndarray | None:
+    """Return the user's starting points for first searches, None for later ones."""
+    if task.initial is None or states[0].past:
+        return None
+    if task.initial.ndim == 2:
+        return task.initial
+    return task.initial[[state.row % task.runs for state in states]]
+
+
+def _record_search(task: Task, run: RestartState, search: NextSearch, population: int, outcome: Outcome) -> None:
+    """Add a finished search to the state of its run."""
+    track, box = outcome.track, task.problem.bounds
+    stop = outcome.stopped or stop_from_code(int(track.reason[0]))
+    x = (np.asarray(outcome.x[0], np.float64) - box.lower) / box.span
+    evaluations, best = int(track.evaluations[0]), float(track.best[0])
+    violation, eps = float(track.violation[0]), float(np.finfo(task.dtype).eps)
+    resolution = value_resolution(best, float(track.mean[0]), eps)
+    run.past.append(SearchSummary(search.kind, population, evaluations, best, violation, x, stop, resolution))
+    run.outcomes.append(outcome)
+    run.sizes += outcome.sizes[0]

@@ -7,7 +7,7 @@ Optimizer call `ask` and `tell` around evaluations of their own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,20 +16,24 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from galapax.core.algorithm import (
     Algorithm,
+    State,
+    TakesKnownValues,
     count_by_method,
     count_evaluations,
+    estimate_distribution,
     insert_initial_points,
     is_shared,
     select_opponents,
     select_solutions,
     static,
 )
-from galapax.core.evaluation import Columns, Evaluation, Population, Record, Shape
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Columns, Evaluation, Population, Record, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
 from galapax.metrics.hypervolume import hypervolume_by_generation
 from galapax.numerics import devices, random
+from galapax.objective.hoist_constants import Constants
+from galapax.objective.traced import append_keys
 from galapax.operators.discrete import round_codes, snap_to_grid
 from galapax.operators.ranking import first_front, is_feasible
 from galapax.operators.selection import best_index
@@ -41,12 +45,12 @@ class CandidatesOnly(NamedTuple):
     candidates: Array
 
 
-def evaluate_sharded(objective: TracedObjective, consts: Any, candidates: Array, count: int) -> Evaluation:
+def evaluate_sharded(objective: TracedObjective, consts: Constants, candidates: Array, count: int) -> Evaluation:
     """Evaluate candidates (R, n, d), an equal part on each of `count` devices; all of them get the result."""
     mesh, n = devices.make_mesh(count), candidates.shape[1]
     padding = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
 
-    def evaluate_shard(consts: Any, shard: Array) -> Evaluation:
+    def evaluate_shard(consts: Constants, shard: Array) -> Evaluation:
         return objective.evaluate(consts, CandidatesOnly(shard))
 
     shard_spec = PartitionSpec(None, devices.MESH_AXIS)
@@ -58,6 +62,7 @@ def evaluate_sharded(objective: TracedObjective, consts: Any, candidates: Array,
     return jax.tree.map(lambda a: a[:, :n], replicated)
 
 
+MAX_FINALISTS = 16  # of a noisy run's survivors, among which its answer is looked for
 BEST, VIOLATION, SINCE_BETTER, REASON, SPENT, STEP_ACCEPTED = range(6)  # of `StopState.stop_columns`
 
 
@@ -68,17 +73,23 @@ class TracedObjective(Protocol):
     def text(self) -> str:
         """The program as text: equal texts are the same program."""
 
-    def evaluate(self, consts: Any, state: Any) -> Evaluation:
+    @property
+    def is_random(self) -> bool:
+        """Whether each candidate needs a key behind it."""
+
+    def evaluate(self, consts: Constants, state: State | CandidatesOnly) -> Evaluation:
         """Evaluate `state.candidates` (R, n, d); every array of the evaluation has the runs as its first axis."""
 
-    def repair(self, consts: Any, x: Array, bounds: Bounds) -> Array:
+    def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:
         """Return x (d,) moved towards the constraints that it violates."""
 
 
 class StopState(NamedTuple):
     """What is needed to stop each run of a batch at its own generation."""
 
-    state: Any  # before the last step; None once it is known which state holds, or where no run continues after another
+    state: (
+        State | None
+    )  # before the last step; None once it is known which state holds, or where no run continues after another
     stop_columns: Array  # (R, 6), see above. One array, since every small one is a kernel of its own on a GPU
 
 
@@ -91,8 +102,17 @@ class Carry(NamedTuple):
     each partner drawn (half the time of small ensembles on a CPU).
     """
 
-    state: Any
+    state: State
     stop_state: StopState | None
+
+
+class LastSamples(NamedTuple):
+    """Where a search under noise has ended, of R runs."""
+
+    centre: Array  # (R, d), of its last samples, in the unit cube
+    root: Array  # (R, d, d), of their covariance
+    points: Array  # (R, k, d), the survivors with the best values, which are lucky ones
+    violation: Array  # (R, k)
 
 
 class Finished(NamedTuple):
@@ -104,6 +124,7 @@ class Finished(NamedTuple):
     belongs: Array | None  # whether each of them is on the front, (R, k)
     opponents: Array | None  # (R, ...), what they were judged by besides the problem
     by_method: Array | None  # (R, k), evaluations of each method of an algorithm that combines some
+    last: LastSamples | None = None  # of a noisy objective
 
 
 @jax.tree_util.register_dataclass
@@ -115,7 +136,7 @@ class Search:
     objective, consts: of a traced problem; None where the caller evaluates.
     repairs: number of candidates per generation that are repaired before evaluation, by the objective's `repair`.
     differences: whether they are repaired by finite differences instead, which the engine evaluates, see
-        repair_by_differences.py.
+        candidate_repair.py.
     per_run_stopping: whether runs can finish before others.
     stop_when_all_done: whether the engine's loop ends with the last running run; a single run then needs no copy of its
         state from before.
@@ -123,13 +144,14 @@ class Search:
     resamples: number of fresh points that may replace a candidate that failed.
     all_discrete: whether all variables are codes of integers or choices.
     n_devices: devices that share the evaluation of a generation; 0 where one evaluates all of it.
+    noisy: whether the values are random.
     splits_last: whether the last generation may be a part of one, so that the budget is used to the last evaluation.
     """
 
     algorithm: Algorithm
     bounds: Bounds
     rules: Rules
-    consts: Any = None
+    consts: Constants | None = None
     shape: Shape = static(Shape())  # noqa: RUF009 (a field)
     objective: TracedObjective | None = static(None)  # noqa: RUF009
     repairs: int = static(0)
@@ -140,6 +162,7 @@ class Search:
     resamples: int = static(0)
     all_discrete: bool = static(False)
     n_devices: int = static(0)
+    noisy: bool = static(False)
     splits_last: bool = static(False)
 
     @property
@@ -147,14 +170,18 @@ class Search:
         """The columns of the history."""
         return Columns(self.shape, self.rules.reference is not None, self.bounds.dim if self.record_best_x else 0)
 
-    def begin(self, keys: Array, initial: Array | None = None) -> Carry:
+    def begin(self, keys: Array, initial: Array | None = None, known: tuple[Array, Evaluation] | None = None) -> Carry:
         """Return the carry before the first generation of the runs with these keys (R, 2).
 
         initial: points (k, d) that replace the first candidates of every run, or (R, k, d), those of each run.
+        known: evaluated points for an algorithm that learns from them, see `TakesKnownValues`.
         """
 
-        def init(algorithm: Algorithm, key: Array, points: Array | None) -> Any:
+        def init(algorithm: Algorithm, key: Array, points: Array | None) -> State:
             state = algorithm.init(random.fold_in(key, 0), self.bounds, self.shape)
+            if known is not None:
+                assert isinstance(algorithm, TakesKnownValues)
+                state = algorithm.with_known_values(state, *known)
             return state if points is None else insert_initial_points(algorithm, state, points)
 
         single = jax.tree.map(
@@ -184,30 +211,34 @@ class Search:
         if type(self.algorithm).start is Algorithm.start:
             return carry
         asked = self.ask(carry, 1)
-        started = self.start(asked, self.evaluate(asked))
+        started = self.start(asked, self.evaluate(asked, keys))
         state = started.state._replace(candidates=carry.state.candidates)  # not repaired yet
         if carry.stop_state is None or carry.stop_state.state is None:
             return carry._replace(state=state)
         return Carry(state, carry.stop_state._replace(state=jax.tree.map(jnp.copy, state)))
 
-    def ask(self, carry: Carry, number: Any) -> Carry:
+    def ask(self, carry: Carry, number: Array | int) -> Carry:
         """Return the carry whose `state.candidates` (R, n, d) are to be evaluated in generation `number`, from 1."""
         state = active_state(carry)
         if self.repairs and not self.differences:
             state = state._replace(candidates=self._repair(state.candidates, number))
         return Carry(state, None if carry.stop_state is None else StopState(None, carry.stop_state.stop_columns))
 
-    def evaluate(self, asked: Carry) -> Evaluation:
-        """Evaluate the candidates of a traced objective."""
-        assert self.objective is not None
+    def evaluate(self, asked: Carry, keys: Array) -> Evaluation:
+        """Evaluate the candidates of a traced objective. keys: (R, 2), of the generation."""
+        assert self.objective is not None and self.consts is not None
+        state: State | CandidatesOnly = asked.state
+        if self.objective.is_random:
+            noise_keys = jax.vmap(lambda key: random.fold_in(key, random.Stream.NOISE))(keys)
+            state = CandidatesOnly(jax.vmap(append_keys)(state.candidates, noise_keys))
         if self.n_devices:
-            return evaluate_sharded(self.objective, self.consts, asked.state.candidates, self.n_devices)
-        return self.objective.evaluate(self.consts, asked.state)
+            return evaluate_sharded(self.objective, self.consts, state.candidates, self.n_devices)
+        return self.objective.evaluate(self.consts, state)
 
     def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
         """Call the algorithm's `start` with the evaluation of the first candidates, before `tell`."""
 
-        def one(algorithm: Algorithm, state: Any, evaluation: Evaluation) -> Any:
+        def one(algorithm: Algorithm, state: State, evaluation: Evaluation) -> State:
             return algorithm.start(state, evaluation, self.shape)
 
         axes = run_axes(asked.state)
@@ -215,7 +246,7 @@ class Search:
         return asked._replace(state=every(self.algorithm, asked.state, evaluation))
 
     def tell(
-        self, asked: Carry, keys: Array, number: Any, evaluation: Evaluation, ends: bool | None = None
+        self, asked: Carry, keys: Array, number: Array | int, evaluation: Evaluation, ends: bool | None = None
     ) -> tuple[Carry, Array]:
         """Complete generation `number` of every run: return the new carry and a packed Record (columns, R).
 
@@ -226,7 +257,7 @@ class Search:
         stop_columns = None if asked.stop_state is None else asked.stop_state.stop_columns
         evaluation = self.masked(asked, number, evaluation)
 
-        def one(algorithm: Algorithm, key: Array, state: Any, evaluation: Evaluation) -> Any:
+        def one(algorithm: Algorithm, key: Array, state: State, evaluation: Evaluation) -> State:
             return algorithm.step(key, state, evaluation)
 
         step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
@@ -237,17 +268,22 @@ class Search:
 
         def describe(
             algorithm: Algorithm,
-            before: Any,
-            state: Any,
+            before: State,
+            state: State,
             evaluation: Evaluation,
-            stop_columns: Any,
-            termination: Any,
-            budget: Any,
-        ) -> Any:
-            n_evaluations = self._count_affordable(count_evaluations(algorithm, before, number), budget)
+            stop_columns: Array | None,
+            termination: Array | None,
+            budget: Array | None,
+            n_candidates: Array | None,
+        ) -> tuple[Array | None, Array]:
+            count = count_evaluations(algorithm, before, number)
+            if evaluation.known is not None and n_candidates is not None:
+                evaluated = jnp.arange(evaluation.known.shape[0]) < n_candidates
+                count = count - jnp.sum(evaluation.known & evaluated)
+            n_evaluations = self._count_affordable(count, budget)
             if evaluation.again is not None:
                 n_evaluations = n_evaluations + jnp.sum(evaluation.again)
-            record = self._summarize(state.parents, select_solutions(algorithm, state), evaluation, n_evaluations)
+            record = self._summarize(state.parents, select_solutions(algorithm, state), evaluation, n_evaluations)  # type: ignore[arg-type]
             if stop_columns is None:
                 return None, record.pack(state.candidates.dtype)
             following = 1 if self.splits_last else count_evaluations(algorithm, state, number + 1) + self.repair_cost
@@ -260,21 +296,24 @@ class Search:
         budget = (
             None
             if stop_columns is None or self.rules.evaluations is None
-            else self.rules.evaluations - stop_columns[:, SPENT]
+            else jnp.asarray(self.rules.evaluations) - stop_columns[:, SPENT]
         )
-        in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0)
+        n_candidates = None if evaluation.known is None else self.counts(asked, number, evaluation.known)
+        in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0, 0)
         stop_columns, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
-            self.algorithm, asked.state, state, evaluation, stop_columns, termination, budget
+            self.algorithm, asked.state, state, evaluation, stop_columns, termination, budget, n_candidates
         )
         before = asked.state if self._keeps(keys) else None
         return Carry(state, None if stop_columns is None else StopState(before, stop_columns)), row
 
-    def generation(self, carry: Carry, keys: Array, number: Any, ends: bool | None = None) -> tuple[Carry, Array]:
+    def generation(
+        self, carry: Carry, keys: Array, number: Array | int, ends: bool | None = None
+    ) -> tuple[Carry, Array]:
         """Ask, evaluate and tell, for a traced objective. keys: (R, 2), of the generation."""
         asked, lost = self.ask(carry, number), None
         if self.differences:
             asked, lost = repair_traced(self, asked, number)
-        evaluation = self.evaluate(asked)
+        evaluation = self.evaluate(asked, keys)
         if self.resamples:
             asked, evaluation = resample_failed(self, asked, keys, number, evaluation)
         if lost is not None:
@@ -300,10 +339,23 @@ class Search:
 
         chosen = jax.vmap(best_of)(jnp.arange(count))
         survivors = jax.tree.map(lambda a: a[chosen], state.parents)
-        return Finished(best.x, survivors, None, None, opponents, by_method)
+        last = self._last_samples(state) if self.noisy else None
+        return Finished(best.x, survivors, None, None, opponents, by_method, last)
+
+    def _last_samples(self, state: State) -> LastSamples:
+        """Return where the runs have ended, for the estimate of their answers."""
+
+        def one(algorithm: Algorithm, state: State) -> LastSamples:
+            population = state.parents
+            violation = jnp.zeros_like(population.fitness) if population.violation is None else population.violation
+            rows = jnp.lexsort((population.fitness, violation))[:MAX_FINALISTS]
+            centre, root = estimate_distribution(algorithm, state, self.bounds)
+            return LastSamples(centre, root, population.x[rows], violation[rows])
+
+        return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
     @property
-    def setting_axes(self) -> Any:
+    def setting_axes(self) -> Algorithm:
         """The vmap axes of the hyper-parameters: 0 for those that differ from run to run."""
         return jax.tree.map(
             lambda leaf: 0 if not is_shared(leaf) and leaf.ndim else None, self.algorithm, is_leaf=is_shared
@@ -314,26 +366,29 @@ class Search:
         """Whether candidates are rounded to the grid of discrete variables."""
         return self.bounds.grid is not None and self.algorithm.traits.rounds_discrete
 
-    def _on_grid(self, keys: Array, state: Any) -> Array:
+    def _on_grid(self, keys: Array, state: State) -> Array:
         def one(key: Array, x: Array, parent: Array) -> Array:
             return snap_to_grid(random.fold_in(key, random.Stream.GRID), x, parent, self.bounds, self.all_discrete)
 
         return jax.vmap(one)(keys, state.candidates, state.parents.x)
 
-    def _repair(self, candidates: Array, number: Any) -> Array:
-        objective = self.objective
-        assert objective is not None
+    def _repair(self, candidates: Array, number: Array | int) -> Array:
+        objective, consts = self.objective, self.consts
+        assert objective is not None and consts is not None
 
         def repair(x: Array) -> Array:
-            return objective.repair(self.consts, x, self.bounds)
+            return objective.repair(consts, x, self.bounds)
 
         turn = rows_to_repair(self, candidates.shape[1], number)
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
-    def counts(self, asked: Carry, number: Any) -> Array:
-        """Return how many candidates of each run are to be evaluated, (R,): the first ones."""
+    def counts(self, asked: Carry, number: Array | int, known: Array | None = None) -> Array:
+        """Return how many candidates of each run are to be evaluated, (R,): the first ones.
 
-        def one(algorithm: Algorithm, state: Any) -> Array:
+        known: candidates (R, n) that cost no evaluation.
+        """
+
+        def one(algorithm: Algorithm, state: State) -> Array:
             return jnp.asarray(count_evaluations(algorithm, state, number), jnp.int32)
 
         axes = (self.setting_axes, run_axes(asked.state))
@@ -342,6 +397,9 @@ class Search:
         if not self.splits_last or remaining is None:
             return counts
         remaining = remaining - jnp.where(remaining > self.repair_cost, self.repair_cost, 0)
+        if known is not None:
+            costs = jnp.cumsum(~known, axis=1)
+            return jnp.minimum(counts, jnp.sum(costs <= remaining[:, None], axis=1, dtype=jnp.int32))
         return jnp.clip(counts, 0, remaining.astype(jnp.int32))
 
     @property
@@ -358,25 +416,25 @@ class Search:
         """Return the evaluations left to each run, (R,); None without a limit."""
         if asked.stop_state is None or self.rules.evaluations is None:
             return None
-        return self.rules.evaluations - asked.stop_state.stop_columns[:, SPENT]
+        return jnp.asarray(self.rules.evaluations) - asked.stop_state.stop_columns[:, SPENT]
 
-    def _count_affordable(self, count: Any, remaining: Any) -> Any:
+    def _count_affordable(self, count: Array | int, remaining: Array | None) -> Array | int:
         """How many evaluations a run makes in a generation of so many candidates. remaining: what its budget allows."""
         if not self.splits_last or remaining is None:
             return count + self.repair_cost
         return jnp.minimum(count + jnp.where(remaining > self.repair_cost, self.repair_cost, 0), remaining)
 
-    def spare(self, asked: Carry, number: Any) -> Array | None:
+    def spare(self, asked: Carry, number: Array | int) -> Array | None:
         """Return the evaluations left to each run after generation `number`, (R,); None without a limit."""
         remaining = self._evaluations_left(asked)
         return None if remaining is None else remaining - self._count_affordable(self.counts(asked, number), remaining)
 
-    def masked(self, asked: Carry, number: Any, evaluation: Evaluation) -> Evaluation:
+    def masked(self, asked: Carry, number: Array | int, evaluation: Evaluation) -> Evaluation:
         """Set the values of inactive candidates to +inf."""
         if self.algorithm.traits.fixed_evaluations and not self.splits_last:
             return evaluation
         rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
-        is_evaluated = rows < self.counts(asked, number)[:, None]
+        is_evaluated = rows < self.counts(asked, number, evaluation.known)[:, None]
         return evaluation._replace(
             objectives=jnp.where(is_evaluated[..., None], evaluation.objectives, jnp.inf),
             violation=None if evaluation.violation is None else jnp.where(is_evaluated, evaluation.violation, jnp.inf),
@@ -392,18 +450,20 @@ class Search:
         """Whether the state before the last step is kept, for runs that finished in it."""
         return not (self.stop_when_all_done and keys.shape[0] == 1)
 
-    def termination_codes(self, state: Any) -> Array:
+    def termination_codes(self, state: State) -> Array:
         """Return the termination code of each run as reported by the algorithm, (R,)."""
 
-        def one(algorithm: Algorithm, state: Any) -> Array:
-            return algorithm.termination(state, self.bounds, self.rules.tolerance).astype(state.candidates.dtype)
+        def one(algorithm: Algorithm, state: State) -> Array:
+            return algorithm.termination(state, self.bounds, jnp.asarray(self.rules.tolerance)).astype(
+                state.candidates.dtype
+            )
 
         return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
-    def _termination_at_round_end(self, state: Any, number: Any, ends: bool | None) -> Array:
+    def _termination_at_round_end(self, state: State, number: Array | int, ends: bool | None) -> Array:
         """Return the termination codes (R,) at the end of a round; RUNNING before it."""
 
-        def silence(state: Any) -> Array:
+        def silence(state: State) -> Array:
             return jnp.full(state.candidates.shape[0], RUNNING, state.candidates.dtype)
 
         if ends is False:
@@ -412,13 +472,13 @@ class Search:
             return self.termination_codes(state)
         return lax.cond(number % self.round == 0, self.termination_codes, silence, state)
 
-    def _apply_cycle(self, state: Any, keys: Array, number: Any, ends: bool | None) -> Any:
+    def _apply_cycle(self, state: State, keys: Array, number: Array | int, ends: bool | None) -> State:
         """Apply the algorithm's `cycle` where this generation ends a period."""
         period = self.algorithm.period
         if not period or ends is False:
             return state
 
-        def between(algorithm: Algorithm, key: Array, state: Any) -> Any:
+        def between(algorithm: Algorithm, key: Array, state: State) -> State:
             return algorithm.cycle(random.fold_in(key, random.Stream.CYCLE), state, self.shape)
 
         axes = run_axes(state)
@@ -428,15 +488,15 @@ class Search:
         return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)
 
     def _summarize(
-        self, population: Population, front: Population, evaluation: Evaluation, n_evaluations: Any
-    ) -> Record:
+        self, population: Population, front: Population, evaluation: Evaluation, n_evaluations: Array
+    ) -> Record[Array]:
         """Return one run's record of a generation.
 
         Per objective the best, mean and worst of the survivors; with constraints also the best one's violation and the
         share of feasible survivors; with a reference point the hypervolume of the front. front: where the answer is
         taken from; what is best is looked for there. For one objective the best is the best individual's, feasible ones
         first; for several it is the least of each among the least infeasible. Mean and worst are over the survivors
-        that did not fail.
+        that did not fail. Of a noisy objective the best is the mean of the fresh values: a survivor's is a lucky draw.
         """
         values = population.objectives
         dtype = values.dtype
@@ -447,25 +507,34 @@ class Search:
         volume = error = None
         if self.rules.reference is not None:
             feasible = is_feasible(front.objectives, front.violation)
-            volume, error = hypervolume_by_generation(front.objectives, self.rules.reference, feasible)
+            volume, error = hypervolume_by_generation(front.objectives, jnp.asarray(self.rules.reference), feasible)
         x = front.x[best_index(front)] if self.record_best_x else None
         failed = jnp.sum(evaluation.failed.astype(dtype))
         if evaluation.lost is not None:
             failed = failed + jnp.sum(evaluation.lost.astype(dtype))
         if population.violation is None or front.violation is None:
-            best = jnp.min(front.objectives, axis=0)
+            best = self._mean_of_fresh(evaluation) if self.noisy else jnp.min(front.objectives, axis=0)
             return Record(
                 1.0, failed, n_evaluations, best, mean, worst, hypervolume=volume, hypervolume_error=error, x=x
             )
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
+        best = self._mean_of_fresh(evaluation) if self.noisy else best
         share = jnp.mean((population.violation <= 0).astype(dtype))
         if not self.algorithm.traits.fixed_evaluations:  # of the rows in use
             share = share * values.shape[0] / jnp.maximum(count[0], 1)
         return Record(1.0, failed, n_evaluations, best, mean, worst, least, share, volume, error, x)
 
+    def _mean_of_fresh(self, evaluation: Evaluation) -> Array:
+        """Return the mean of a generation's fresh values, (1,), of its feasible candidates if there are any."""
+        counts = jnp.isfinite(evaluation.fitness)
+        if evaluation.violation is not None:
+            counts = counts & (evaluation.violation == jnp.min(evaluation.violation))
+        total = jnp.sum(jnp.where(counts, evaluation.fitness, 0)) / jnp.maximum(1, jnp.sum(counts))
+        return jnp.where(jnp.any(counts), total, jnp.inf)[None]
+
     def _update_stop_columns(
-        self, stop_columns: Array, record: Record, termination: Array, over: Array | None
+        self, stop_columns: Array, record: Record[Array], termination: Array | None, over: Array | None
     ) -> Array:
         """Return one run's stop columns (6,) after a generation; those of a finished run do not change.
 
@@ -481,11 +550,13 @@ class Search:
         hit = (best <= rules.target) & jnp.isfinite(best) & (violation <= 0)
         spent = stop_columns[SPENT] + record.evaluations
         reason = jnp.where(since >= rules.stall, STOP_CODES[Stop.STALL], RUNNING)
-        reason = jnp.where((rules.tolerance > 0) & (termination != RUNNING), termination, reason)
+        reason = jnp.where((rules.tolerance > 0) & (termination != RUNNING), termination, reason)  # type: ignore[arg-type]
         if over is not None:
             reason = jnp.where(over & (reason == RUNNING), STOP_CODES[Stop.BUDGET], reason)
         reason = jnp.where(hit, STOP_CODES[Stop.TARGET], reason).astype(best.dtype)
-        if record.hypervolume is not None:  # a front may lose points, so the best so far is not always the last
+        if (
+            record.hypervolume is not None or self.noisy
+        ):  # a front may lose points, so the best so far is not always the last
             best, violation = (
                 jnp.where(better, new, stop_columns[i]) for new, i in ((best, BEST), (violation, VIOLATION))
             )
@@ -495,19 +566,19 @@ class Search:
         return jnp.stack([*columns, active.astype(best.dtype)])
 
 
-def active_state(carry: Carry) -> Any:
+def active_state(carry: Carry) -> State:
     """Return the state that holds for each run: the new one, or that before the last step."""
     if carry.stop_state is None or carry.stop_state.state is None:
         return carry.state
     accepted = carry.stop_state.stop_columns[:, STEP_ACCEPTED] > 0
 
-    def pick(new: Any, old: Any) -> Any:
+    def pick(new: Array, old: Array) -> Array:
         return new if is_shared(new) else jnp.where(accepted.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
 
     return jax.tree.map(pick, carry.state, carry.stop_state.state, is_leaf=is_shared)
 
 
-def run_axes(state: Any) -> Any:
+def run_axes(state: State) -> State:
     """Return the vmap axes of a batch's state: 0, but for leaves that the runs share."""
     return jax.tree.map(lambda leaf: None if is_shared(leaf) else 0, state, is_leaf=is_shared)
 

@@ -11,24 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
 
 from galapax.core.errors import EvaluationError
-from galapax.core.interrupts import Interrupts, interrupts
 from galapax.core.problem import Problem
-from galapax.core.stop import RUNNING, UNLIMITED, Stop
+from galapax.core.stop import RUNNING, UNLIMITED, Interrupts, Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
 from galapax.execution.batch_runner import RunContext, open_black_box
-from galapax.execution.engine_selection import select_engine
+from galapax.execution.compiled import select_engine
+from galapax.execution.estimate import estimate_answers, recheck_answers
 from galapax.execution.fingerprint import fingerprint
 from galapax.execution.host_loop import Notify, Watch
 from galapax.execution.island_schedule import IslandSchedule
 from galapax.execution.observers import (
     Best,
-    CheckpointSession,
     Facts,
     Observers,
     Progress,
@@ -38,9 +36,8 @@ from galapax.execution.observers import (
     read_best,
 )
 from galapax.execution.polish import check_polish, polish, precompile_if_expected
-from galapax.execution.restart_schedule import RestartSchedule
-from galapax.execution.schedules import IndependentSchedule, Schedule, run_schedule
-from galapax.execution.state import Outcome, Polish, Track, best_of_run
+from galapax.execution.schedules import IndependentSchedule, RestartSchedule, Schedule, run_schedule
+from galapax.execution.state import CheckpointSession, Outcome, Polish, Track, best_of_run
 from galapax.execution.task import Task
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.blackbox import BlackBox
@@ -54,7 +51,7 @@ def solve(
     observers: Observers = Observers(),
     began: float | None = None,
     previous: BlackBox | None = None,
-    partial_result: Callable[[list[Result]], Any] = lambda results: results[0],
+    partial_result: Callable[[list[Result]], object] = lambda results: results[0],
 ) -> tuple[list[Result], Stop | None]:
     """Run a task; return the Result of each solver, and why it stopped early, if it did.
 
@@ -98,7 +95,14 @@ def solve(
         watch.notify = _build_notifier(task, observers, timings, show, callback_errors, box)
         schedule = build_schedule(task, context, watch)
         total = run_schedule(schedule, context, watch)
-        total = polish(task, clock, total, lambda: not (interrupt_state.seen or watch.is_past_deadline))
+
+        def may_continue() -> bool:
+            return not (interrupt_state.seen or watch.is_past_deadline)
+
+        total = polish(task, clock, total, may_continue)
+        numbers = task.first_run + np.arange(len(total.x)) % task.runs
+        total = recheck_answers(task, total, numbers, box)
+        total = estimate_answers(task, total, numbers, box, may_continue)
         if session is not None and isinstance(total.polish, Polish):
             session.on_polish(total.track)
         timings.done = time.perf_counter()
@@ -162,7 +166,7 @@ def _open_checkpoint(
         return
     is_terminated = False
 
-    def on_terminate(signum: int, frame: Any) -> None:
+    def on_terminate(signum: int, frame: object) -> None:
         nonlocal is_terminated
         is_terminated = interrupt_state.seen = True
         if interrupt_state.raises():
@@ -205,6 +209,8 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
             outcome = polish(task, clock, outcome)
         elif total.polish is not None:
             outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
+        outcome = recheck_answers(replay_task, outcome, np.array([number]), box)
+        outcome = estimate_answers(replay_task, outcome, np.array([number]), box)
         seconds = time.perf_counter() - began
         run_task = replace(task.of_cell(row // task.runs), rules=rules).with_options(runs=range(number, number + 1))
         (survivors,) = outcome.populations.values()

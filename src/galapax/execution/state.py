@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,10 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.errors import InputError
-from galapax.core.evaluation import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.space import NumberArray
 from galapax.core.stop import RUNNING, Stop
-from galapax.execution.search import REASON, Carry, Finished, Search
+from galapax.execution.search import REASON, Carry, Finished, LastSamples, Search
 from galapax.numerics import compile_cache, devices
 
 if TYPE_CHECKING:
@@ -27,32 +28,34 @@ N_INTEGER_COLUMNS = (
 )
 
 
-class ChunkSummary(NamedTuple):
+class ChunkSummary(NamedTuple, Generic[NumberArray]):
     """What the host needs of each run after a chunk, (R,), so that the history can stay on the device."""
 
-    made: Any  # generations
-    failed: Any
-    evaluations: Any
-    reason: Any  # see core/stop.py
-    best: Any
-    violation: Any
-    feasible_share: Any  # of the survivors; 1 without constraints
-    hypervolume: Any  # NaN without a reference point
-    mean: Any  # value of the survivors, the first objective
+    made: NumberArray  # generations
+    failed: NumberArray
+    evaluations: NumberArray
+    reason: NumberArray  # see core/stop.py
+    best: NumberArray
+    violation: NumberArray
+    feasible_share: NumberArray  # of the survivors; 1 without constraints
+    hypervolume: NumberArray  # NaN without a reference point
+    mean: NumberArray  # value of the survivors, the first objective
 
-    def pack(self, dtype: Any) -> Array:
+    def pack(self, dtype: np.dtype) -> Array:
         whole = f"int{8 * dtype.itemsize}"
         counts = [lax.bitcast_convert_type(c.astype(whole), dtype) for c in self[:N_INTEGER_COLUMNS]]
         return jnp.stack([*counts, *self[N_INTEGER_COLUMNS:]])
 
     @staticmethod
-    def unpack(rows: Any) -> ChunkSummary:
+    def unpack(rows: np.ndarray) -> ChunkSummary[np.ndarray]:
         """Unpack a summary (9, R), in NumPy."""
         counts = rows[:N_INTEGER_COLUMNS].view(f"int{8 * rows.itemsize}")
         return ChunkSummary(*counts, *rows[N_INTEGER_COLUMNS:])
 
 
-def summarize_chunk(search: Search, history: Array, n_generations: Any, carry: Carry) -> tuple[Array, Array]:
+def summarize_chunk(
+    search: Search, history: Array, n_generations: Array | np.int32, carry: Carry
+) -> tuple[Array, Array]:
     """Return the columns of a chunk's history that users see, (g, columns, R), and its packed ChunkSummary.
 
     n_generations: rows that the running runs computed; those beyond are zeros. Rows that a finished run did not
@@ -65,7 +68,7 @@ def summarize_chunk(search: Search, history: Array, n_generations: Any, carry: C
         row = lax.dynamic_index_in_dim(history, n_generations - 1, keepdims=False)
         n_generations, reason = jnp.broadcast_to(n_generations, counts[0].shape), jnp.full_like(counts[0], RUNNING)
     else:
-        active = records.active > 0
+        active = jnp.asarray(records.active) > 0
         n_generations = jnp.sum(active, axis=0, dtype=jnp.int32)
         counts_active = jnp.where(active[:, None], history[:, FAILED_COLUMN : FAILED_COLUMN + 2], 0)
         counts = jnp.sum(counts_active.astype(jnp.int32), axis=0, dtype=jnp.int32)
@@ -91,7 +94,7 @@ MAX_MEMORY_SHARE = 1 / 16  # of the memory that is free, which all such chunks o
 class DeviceChunk(NamedTuple):
     """The history of a chunk that is still on the device."""
 
-    pieces: list[Any]  # rows (g, columns, R), one piece after another
+    pieces: list[Array]  # rows (g, columns, R), one piece after another
     length: int  # so many rows of them count
 
     @property
@@ -107,7 +110,7 @@ class DeviceChunk(NamedTuple):
 Chunk = np.ndarray | DeviceChunk  # rows (g, columns, R)
 
 
-def keep_on_device(latest: list[list[Any]], earlier: list[list[Chunk]]) -> bool:
+def keep_on_device(latest: list[list[Array]], earlier: list[list[Chunk]]) -> bool:
     """Return whether the history of the last chunk stays on the device. earlier: the chunks of each slice so far."""
     if (
         devices.on_cpu()
@@ -315,6 +318,17 @@ class Polish(NamedTuple):
         return text + (f"; for {n_rough} of them the gradient does not agree with the function" if n_rough else "")
 
 
+class Estimate(NamedTuple):
+    """The answers of runs of a random objective, from evaluations after the search."""
+
+    interval: np.ndarray  # (R, 2) 95 % confidence interval of the mean at x; NaN where there is none
+    evaluations: np.ndarray  # (R,) that it took
+    found: np.ndarray | None = None  # (R, 2) of a black box, the two values at x which showed that they are random
+
+    def rows(self, chosen: slice | np.ndarray) -> Estimate:
+        return Estimate(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
+
+
 @dataclass
 class Outcome:
     """What a batch of R runs left: tracks, histories, best points, populations."""
@@ -332,7 +346,9 @@ class Outcome:
     by_method: list[list[int]] = field(default_factory=list)  # of each run: evaluations of each method, if it has some
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
     snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
-    refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made by the gradient
+    refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made after a search
+    last: LastSamples | None = None  # of a random objective
+    estimate: Estimate | None = None  # the same
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """Return the outcome of these runs. The history ends with the longest of them."""
@@ -341,12 +357,15 @@ class Outcome:
         polish, rows = self.polish, int(track.generations.max(initial=0))
         if isinstance(polish, Polish):
             polish, rows = polish.rows(chosen), rows + 1
+        rows += self.estimate is not None
         whole_history = to_host(self.history)
         history = None if whole_history is None else whole_history[chosen, :rows]
         opponents = None if self.opponents is None else self.opponents[chosen]
         snapshots = {g: jax.tree.map(lambda a: a[chosen], population) for g, population in self.snapshots.items()}
         fields: dict[str, Any] = {
             "x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish, "snapshots": snapshots,
+            "last": None if self.last is None else jax.tree.map(lambda part: part[chosen], self.last),
+            "estimate": None if self.estimate is None else self.estimate.rows(chosen),
         }  # fmt: skip
         for name in ("sizes", "searches", "refinements", "by_method"):
             per_run = getattr(self, name)
@@ -380,7 +399,12 @@ class Outcome:
             by_method=[counts for b in batches for counts in b.by_method],
             snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
             refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
+            last=_join_last([b.last for b in batches if b.last is not None]),
         )
+
+
+def _join_last(parts: list[LastSamples]) -> LastSamples | None:
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts) if parts else None
 
 
 def best_of_run(outcome: Outcome, row: int) -> Population:
@@ -439,6 +463,7 @@ def build_outcome(batch: Slice, finished: Finished) -> Outcome:
     total = Outcome(
         track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells),
         by_method=[] if finished.by_method is None else np.asarray(finished.by_method).tolist(),
+        last=None if finished.last is None else jax.tree.map(np.asarray, finished.last),
     )  # fmt: skip
     return total.of_runs(batch.active_rows) if len(batch.active_rows) < len(cells) else total
 
@@ -451,7 +476,7 @@ class BatchCheckpoint(NamedTuple):
     tracks: list[Track]
     history: list[np.ndarray | None]  # rows (made, columns, S)
     snapshots: dict[int, list[Population]]  # by generation
-    box: Any = None  # what a black box remembers
+    box: dict[str, object] | None = None  # what a black box remembers
     runs: int = 0  # of the batch
     width: int = 0  # runs of a slice: on an accelerator it depends on the memory that was free, and so do the last bits
 
@@ -478,13 +503,13 @@ class CheckpointWriter(Protocol):
         """Record the outcome of the present batch, which ended by its own rules."""
 
 
-def arrays_to_host(carry: Any) -> list[np.ndarray]:
+def arrays_to_host(carry: object) -> list[np.ndarray]:
     """Copy the arrays of a carry to the host."""
     return [np.array(leaf) for leaf in jax.device_get(jax.tree.leaves(carry))]
 
 
 def restore_arrays(
-    carry: Any, arrays: list[np.ndarray], device: jax.Device | jax.sharding.Sharding | None = None
+    carry: object, arrays: list[np.ndarray], device: jax.Device | jax.sharding.Sharding | None = None
 ) -> Any:
     """Return a carry of the same structure with the arrays of a checkpoint, on this device."""
     leaves, structure = jax.tree.flatten(carry)
@@ -494,3 +519,60 @@ def restore_arrays(
             "version or with other settings."
         )
     return jax.tree.unflatten(structure, jax.device_put(arrays, device))
+
+
+class CheckpointSession(CheckpointWriter, Protocol):
+    """Writes the checkpoints of a call; see storage/checkpoint.py."""
+
+    memory: dict[str, object] | None  # what the black box of the present task remembered
+
+    def open(self, task: dict[str, str], title: str) -> None:
+        """Begin a task with this fingerprint."""
+
+    def close(self) -> None:
+        """End the task."""
+
+
+class MultiprocessCheckpoint:
+    """A CheckpointSession that gathers the state of all processes and writes it in the first."""
+
+    memory: dict[str, object] | None = None
+
+    def __init__(self, inner: CheckpointSession) -> None:
+        self.inner = inner
+
+    def open(self, task: dict[str, str], title: str) -> None:
+        self.inner.open(task, title)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def begin_batch(self) -> Outcome | BatchCheckpoint | None:
+        return self.inner.begin_batch()
+
+    def sizes(self) -> tuple[int, int] | None:
+        return self.inner.sizes()
+
+    def restart_batch(self) -> None:
+        self.inner.restart_batch()
+
+    def due(self, generation: int) -> bool:
+        return bool(devices.all_gather_object(self.inner.due(generation))[0])
+
+    def save(self, standing: BatchCheckpoint) -> None:
+        gathered: list[BatchCheckpoint] = devices.all_gather_object(standing)
+        carries, tracks, history = (
+            [item for each in gathered for item in getattr(each, name)] for name in ("carries", "tracks", "history")
+        )
+        snapshots, runs = _merge_snapshots([each.snapshots for each in gathered]), sum(each.runs for each in gathered)
+        self.inner.save(
+            standing._replace(carries=carries, tracks=tracks, history=history, snapshots=snapshots, runs=runs)
+        )
+
+    def finish_batch(self, outcome: Outcome) -> None:
+        self.inner.finish_batch(Outcome.join(devices.all_gather_object(outcome)))
+
+
+def _merge_snapshots(snapshots: list[dict[int, list[Population]]]) -> dict[int, list[Population]]:
+    """Merge the snapshots of all processes, by generation."""
+    return {g: [p for by_generation in snapshots for p in by_generation[g]] for g in snapshots[0]}

@@ -12,18 +12,20 @@ import numpy as np
 from galapax import algorithms, problems
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
+from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
-from galapax.core.direction import check_direction_count, count_directions, objective_signs
+from galapax.core.direction import check_direction_count, objective_signs
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Columns, Shape
 from galapax.core.options import Options, threads_from_environment
 from galapax.core.problem import (
+    Columns,
     EqTolerance,
     MinMaxProblem,
     Problem,
     ProblemDescription,
+    Shape,
     check_tolerance,
     derive_eq_tolerance,
 )
@@ -31,30 +33,36 @@ from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
 from galapax.core.user_code import warn
 from galapax.execution.arguments import (
+    MAX_DEFAULT_EVALUATIONS,
     check_islands,
+    check_noisy,
     count_devices,
+    count_named_objectives,
     count_workers,
     default_dtype,
+    default_evaluations,
     default_tolerance,
     generation_limit,
     parse_goals,
     parse_initial_points,
     plan_repairs,
+    rechecks_answer,
     reserve_for_polish,
     shrink_population_to_budget,
 )
+from galapax.execution.known_points import KnownPoints, judge_known_values
 from galapax.execution.memory import check_memory, check_population
 from galapax.execution.search import Search, TracedObjective
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
-from galapax.objective.compatibility import check_compatibility, count_objectives
-from galapax.objective.failures import RESAMPLES
-from galapax.objective.probe import probe, sample_equalities
-from galapax.objective.traced import Traced, trace
+from galapax.objective.evaluation_log import RESAMPLES
+from galapax.objective.function_identity import check_compatibility, count_objectives, has_key_parameter
+from galapax.objective.hoist_constants import Constants
+from galapax.objective.traced import Traced, probe, sample_equalities, trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
-MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these
-MIN_DEFAULT_GENERATIONS = 1000
+MIN_DEFAULT_GENERATIONS = 1000  # of a run that nothing limits, even if they take more evaluations than usual
+NOISY_SEARCH_SHARE = 2 / 3  # of the evaluations of a random objective, for the search; the others estimate its answer
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class Task:
     declared: ProblemDescription  # as the user wrote it: what a Result shows
     options: Options  # with defaults resolved
     objective: TracedObjective | None  # None for a black box
-    consts: Any  # the arrays of the objective
+    consts: Constants | None  # the arrays of the objective
     steps: int  # see `Formulas.steps`
     shape: Shape  # of a black box a guess, until it was called
     solvers: tuple[Algorithm, ...]  # as the user wrote them, alike in all that shapes the program
@@ -76,6 +84,7 @@ class Task:
     budget: Budget  # of one population
     evaluation_limit: int | None  # of a run, with all its islands
     initial: np.ndarray | None  # genes of starting points
+    known: KnownPoints | None  # evaluated points to begin with
     restarts: Restarts | None
     n_devices: int  # that share the evaluation of a generation; 0 where one makes all of it
     is_single_run: bool  # a run by itself, not one of an ensemble
@@ -148,7 +157,7 @@ class Task:
         """Build the Search of all runs; a hyper-parameter that differs between solvers has one value for each run."""
         dtype, options = np.dtype(self.dtype), self.options
 
-        def stack(*values: Any) -> Any:
+        def stack(*values: object) -> np.ndarray | Shared:
             if isinstance(values[0], Shared):
                 return values[0]
             column = np.array(values, dtype)
@@ -169,18 +178,19 @@ class Task:
             resamples=RESAMPLES if options.on_failure == "resample" else 0,
             all_discrete=self.problem.space is not None and bool(self.problem.space.discrete.all()),
             n_devices=self.n_devices if self.n_devices > 1 else 0,
+            noisy=bool(options.noisy),
             splits_last=self.rules.evaluations is not None and _may_split(options),
         )
 
 
 def _may_split(options: Options) -> bool:
     """Whether a generation may be evaluated in part."""
-    return options.blackbox and options.islands is None and not options.workers.asynchronous
+    return options.blackbox
 
 
 def problem_of(
     fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: EqTolerance | None = None
-) -> tuple[Problem, Any]:
+) -> tuple[Problem, str | Algorithm | None]:
     """Return problem and algorithm from the first arguments of `minimize` and its like."""
     fun = problems.as_problem(fun)
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
@@ -205,12 +215,16 @@ def resolve_options(problem: Problem, options: Options) -> Options:
         raise InputError("retries and memoize apply to black boxes only: give blackbox=True or workers.")
     if blackbox and workers.memoize is None:
         is_small = problem.space is not None and problem.space.combinations <= MAX_MEMOIZED_POINTS
-        workers = replace(workers, memoize=is_small and not workers.asynchronous)
+        workers = replace(workers, memoize=is_small and not workers.asynchronous and not options.noisy)
+    noisy = has_key_parameter(problem.fun) if options.noisy is None else options.noisy
+    if not noisy and has_key_parameter(problem.fun) and not blackbox:
+        raise InputError("fun takes a JAX key, so it is random: leave noisy out, or give a function of x alone.")
     if options.compute.threads is not None and blackbox:
         raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
     return replace(
         options,
         seed=random.resolve_seed(options.seed),
+        noisy=noisy,
         blackbox=blackbox,
         vectorized=options.vectorized or problem.vectorized,
         workers=workers,
@@ -225,9 +239,12 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     if objectives is None:
         objectives = count_named_objectives(problem, options) or 1 + (options.keep.archive is not None)
     if options.blackbox:
-        if objectives == 1 and _has_few_evaluations(problem, options):
-            workers = count_workers(options.workers.pool)
+        limit = options.max_evaluations if _leaves_search_open(options) else None
+        workers = count_workers(options.workers.pool)
+        if objectives == 1 and not discrete_dim(problem) and is_for_models(limit, problem.dim):
             return ModelSearch(population=workers, eq_tolerance=problem.eq_tolerance)
+        if is_for_front_models(limit, problem.dim, objectives):
+            return EHVI(population=workers)
     else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
         objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
@@ -239,23 +256,14 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     )
 
 
-def count_named_objectives(problem: Problem, options: Options) -> int | None:
-    """Return the number of objectives, if they are named or have a direction each."""
-    n_directions = count_directions(options.maximize)
-    return n_directions if problem.objectives is None else len(problem.objectives)
-
-
-def _has_few_evaluations(problem: Problem, options: Options) -> bool:
-    """Return whether a black box can be evaluated so rarely that models of it pay, and nothing else was asked for."""
-    is_left_open = (options.generations, options.population, options.islands) == (None, None, None)
+def _leaves_search_open(options: Options) -> bool:
+    """Return whether nothing was asked for that a search by models does not have."""
     return (
-        options.max_evaluations is not None
-        and is_for_models(options.max_evaluations, problem.dim)
-        and is_left_open
+        (options.generations, options.population, options.islands) == (None, None, None)
         and np.ndim(options.x0) <= 1
         and options.restarts == "auto"
-        and not (options.vectorized or options.workers.asynchronous or discrete_dim(problem))
-        and options.compute.dtype == "float64"  # differences need it
+        and not (options.noisy or options.vectorized or options.workers.asynchronous)
+        and options.compute.dtype == "float64"  # differences and covariances need it
     )
 
 
@@ -310,6 +318,8 @@ def prepare_task(
     What cannot be done is refused here, before anything is compiled. options: resolved. The others: see `build_task`.
     """
     check_not_tracing()
+    if options.noisy:
+        check_noisy(solvers[0], options, restarts)
     solvers = tuple(with_python_integers(solver) for solver in solvers)
     for solver in solvers:
         solver.validate()
@@ -323,6 +333,8 @@ def prepare_task(
     if n_objectives is not None:
         check_direction_count(options.maximize, n_objectives, problem.name)
     shape = Shape(n_objectives or 1, int(problem.ineq is not None), int(problem.eq is not None))
+    if options.initial is not None:
+        shape = options.initial.shape
     task = build_task(
         problem,
         solvers,
@@ -378,7 +390,14 @@ def build_task(
                 "snapshots of several restarting runs would have populations of different sizes: remove snapshots, "
                 "or make a single run."
             )
+    elif options.noisy and is_unlimited and budget_evaluations is None:
+        limit, budget_evaluations = UNLIMITED, default_evaluations(problem.dim)
+        evaluation_limit = budget_evaluations
+    if budget_evaluations is not None and rechecks_answer(solvers[0], options, budget_evaluations):
+        budget_evaluations -= 1
     budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
+    if options.noisy and budget_evaluations is not None:  # the rest is for the estimate
+        budget_evaluations = max(1, int(NOISY_SEARCH_SHARE * budget_evaluations))
     for solver in solvers:
         check_population(solver.population, problem.dim)
     if not population_given:
@@ -407,7 +426,7 @@ def build_task(
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
         check_integer(budget_evaluations, "max_evaluations", evaluations, least)
         reserve = 0
-        if not blackbox and options.polish is not False:
+        if not blackbox and not options.noisy and options.polish is not False:
             reserve = reserve_for_polish(budget_evaluations, problem, solvers[0], dtype)
         n_evaluations = max(evaluations, budget_evaluations - reserve)
         limit = min(limit, n_evaluations // evaluations)
@@ -437,6 +456,7 @@ def build_task(
         budget=budget,
         evaluation_limit=evaluation_limit,
         initial=parse_initial_points(options.x0, declared, population, options.n_runs),
+        known=judge_known_values(options, declared),
         restarts=restarts,
         n_devices=count_devices(options),
         is_single_run=options.runs == 1 and len(solvers) == 1,
@@ -446,17 +466,18 @@ def build_task(
     )
 
 
-def default_evaluations(dim: int) -> int:
-    """Return the default budget of a run that restarts."""
-    return max(20_000, min(10_000 * dim, MAX_DEFAULT_EVALUATIONS))
-
-
 def trace_task(task: Task) -> Task:
     """Return the task with its functions traced by JAX."""
     assert isinstance(task.problem, Problem)
     with jax.enable_x64(task.dtype == "float64"):
         n_vectorized = task.population if task.options.vectorized else 0
-        traced = trace(task.problem, task.dtype, maximize=task.options.maximize, vectorized=n_vectorized)
+        traced = trace(
+            task.problem,
+            task.dtype,
+            maximize=task.options.maximize,
+            vectorized=n_vectorized,
+            is_random=bool(task.options.noisy),
+        )
         if task.problem.eq is not None:
             task, traced = _settle_eq_tolerance(task, traced)
         bound = tuple(solver.bind(task.problem.dim, traced.formulas.shape, task.budget) for solver in task.solvers)

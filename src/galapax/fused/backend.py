@@ -24,14 +24,14 @@ from galapax.core.algorithm import estimate_cost
 from galapax.core.stability import experimental
 from galapax.execution.compiled import Call, Pace
 from galapax.execution.host_loop import Slice
+from galapax.execution.memory import map_on_threads
 from galapax.execution.search import Carry, Search
-from galapax.execution.slices import map_on_threads
 from galapax.execution.state import summarize_chunk
 from galapax.fused import kernel as kernels
+from galapax.fused.array_ir import NotFusible
 from galapax.fused.cpu_kernel import CpuKernel
 from galapax.fused.cuda import CudaKernel, current_device
 from galapax.fused.generation_table import TABLE_GENERATIONS
-from galapax.fused.graph import NotFusible
 from galapax.fused.kernel import Layout, drop_previous_state
 from galapax.fused.kernel_source import KernelSource, LaunchShape
 from galapax.numerics import devices
@@ -157,7 +157,7 @@ class KernelBackend:
             target = max(target, min(TABLE_GENERATIONS, MAX_KERNEL_CHUNK_SECONDS / generation_seconds))
         return max(1, min(self.max_generations, 8 * length, int(target)))
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Array]]:
         chunks = [self._chunk(batch, first, count) for batch in batches]
 
         def call(chunk: Call) -> Any:

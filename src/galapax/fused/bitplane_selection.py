@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from galapax.fused.expr import Expr, Index, index_text
-from galapax.fused.graph import Node
+from galapax.fused.array_ir import Node
+from galapax.fused.c_expressions import Expr, Index, index_text
 
 if TYPE_CHECKING:
     from galapax.fused.element_codegen import ElementEmitter, ThreadLoop

@@ -1,11 +1,34 @@
-"""C expressions of elementwise operations: C types, literals, and a table from primitive to expression."""
+"""C expressions: elements and indices, types and literals, and what elementwise operations (ops.py) are in C."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from galapax.fused.graph import Node, NotFusible
+from galapax.fused.array_ir import Node, NotFusible
+
+
+class Expr(NamedTuple):
+    """A C expression, and the depth of the innermost scope that it depends on."""
+
+    text: str
+    depth: int
+
+
+Index = int | Expr
+Storage = str | list[str]  # the C array that holds a node, or the registers of a small one
+ElementKey = tuple[int, tuple[int | str, ...]]  # node id and index
+
+
+def element_key(node: Node, index: Sequence[Index]) -> ElementKey:
+    """Return the key by which an element that was already emitted is found again."""
+    return node.id, tuple(i if isinstance(i, int) else i.text for i in index)
+
+
+def index_text(index: Index) -> str:
+    return str(index) if isinstance(index, int) else index.text
+
 
 C_TYPES = {
     "float32": "float",
@@ -22,14 +45,6 @@ ALIGNMENT_BYTES = 16  # of arrays in memory
 TYPE_SUFFIXES = {"float32": "f32", "float64": "f64", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
                  "bool": "i32"}  # fmt: skip
 _UNSIGNED = {"int32": "unsigned int", "int64": "unsigned long long"}
-# primitives that the C library has under the same name
-_C_FUNCTIONS = ("log", "exp", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sqrt",
-                "cbrt", "log1p", "exp2", "floor", "ceil", "erf", "erfc", "lgamma", "atan2", "nextafter")  # fmt: skip
-# the library's own functions, and about how many operations each takes
-INTRINSIC_COSTS = {"drawn_word": 12, "mixed": 8, "high_product": 2, "normal_number": 30, "cauchy_number": 30}
-EXPENSIVE_OPS = {"log", "exp", "sin", "cos", "tan", "pow", "atan", "atan2", "tanh", "log1p", "expm1", "erf", "erf_inv",
-                 "lgamma", "sqrt", "div", "rem"}  # fmt: skip
-_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def is_float(dtype: str) -> bool:
@@ -65,7 +80,7 @@ def c_literal(value: float, dtype: str) -> str:
     return f"({text})" if value < 0 or text.startswith("-") else text
 
 
-def _arithmetic(sign: str) -> Callable[..., str]:
+def arithmetic(sign: str) -> Callable[..., str]:
     def rule(node: Node, a: str, b: str) -> str:
         dtype = node.dtype
         if dtype == "bool":
@@ -77,15 +92,15 @@ def _arithmetic(sign: str) -> Callable[..., str]:
     return rule
 
 
-def _infix(sign: str) -> Callable[..., str]:
+def infix(sign: str) -> Callable[..., str]:
     return lambda node, a, b: f"({a} {sign} {b})"
 
 
-def _division(node: Node, a: str, b: str) -> str:
+def division(node: Node, a: str, b: str) -> str:
     return f"{a} / {b}" if is_float(node.dtype) else f"div_{TYPE_SUFFIXES[node.dtype]}({a}, {b})"
 
 
-def _remainder(node: Node, a: str, b: str) -> str:
+def remainder(node: Node, a: str, b: str) -> str:
     return _call("fmod", node.dtype, a, b) if is_float(node.dtype) else f"rem_{TYPE_SUFFIXES[node.dtype]}({a}, {b})"
 
 
@@ -107,31 +122,31 @@ def _expand_power(a: str, y: int) -> str | None:
     return expansions.get(y)
 
 
-def _integer_pow(node: Node, a: str) -> str:
+def integer_power(node: Node, a: str) -> str:
     return _expand_power(a, node.params["y"]) or _call_integer_power(node, a)
 
 
-def _power(node: Node, a: str, b: str) -> str:
+def power(node: Node, a: str, b: str) -> str:
     exponent = node.inputs[1].dtype
     return _call("pow", node.dtype, a, b if is_float(exponent) else f"({c_type(node.dtype)}){b}")
 
 
-def _round(node: Node, a: str) -> str:
+def rounding(node: Node, a: str) -> str:
     is_half_even = "EVEN" in str(node.params["rounding_method"])
     return _call("rint" if is_half_even else "round", node.dtype, a)
 
 
-def _absolute(node: Node, a: str) -> str:
+def absolute(node: Node, a: str) -> str:
     return _call("fabs", node.dtype, a) if is_float(node.dtype) else f"({a} < 0 ? -{a} : {a})"
 
 
-def _sign(node: Node, a: str) -> str:
+def sign(node: Node, a: str) -> str:
     if is_float(node.dtype):
         return f"({a} != {a} ? {a} : ({c_type(node.dtype)})(({a} > 0) - ({a} < 0)))"
     return f"(({a} > 0) - ({a} < 0))"
 
 
-def _convert(node: Node, a: str) -> str:
+def conversion(node: Node, a: str) -> str:
     source, target = node.inputs[0].dtype, node.dtype
     if target == "bool":
         return f"({a} != 0)"
@@ -140,7 +155,7 @@ def _convert(node: Node, a: str) -> str:
     return f"({c_type(target)}){a}"
 
 
-def _bitcast(node: Node, a: str) -> str:
+def bitcast(node: Node, a: str) -> str:
     source, target = node.inputs[0].dtype, node.dtype
     if ITEM_BYTES[source] != ITEM_BYTES[target]:
         raise NotFusible("bitcast_convert_type between sizes")
@@ -150,7 +165,7 @@ def _bitcast(node: Node, a: str) -> str:
     return f"({c_type(target)}){name}({a})"
 
 
-def _shift(node: Node, a: str, b: str) -> str:
+def shift(node: Node, a: str, b: str) -> str:
     bits = 8 * ITEM_BYTES[node.dtype]
     unsigned = "unsigned int" if bits == 32 else "unsigned long long"
     result_type, op = c_type(node.dtype), node.op
@@ -161,7 +176,7 @@ def _shift(node: Node, a: str, b: str) -> str:
     return f"({result_type})({a} >> (({unsigned}){b} < {bits} ? {b} : {bits - 1}))"
 
 
-def _constant_shift(node: Node, a: str, b: str) -> str:
+def constant_shift(node: Node, a: str, b: str) -> str:
     """Shift by a constant without the test that C needs for shifts beyond the number of bits."""
     amount = node.inputs[1]
     if amount.op == "broadcast_in_dim":
@@ -170,10 +185,10 @@ def _constant_shift(node: Node, a: str, b: str) -> str:
         n_bits = amount.params["value"]
         if 0 <= n_bits < 8 * ITEM_BYTES[node.dtype]:
             return f"({a} {'<<' if node.op == 'shift_left' else '>>'} {n_bits})"
-    return _shift(node, a, b)
+    return shift(node, a, b)
 
 
-def _select(node: Node, condition: str, *cases: str) -> str:
+def select(node: Node, condition: str, *cases: str) -> str:
     if len(cases) == 2:
         return f"({condition} ? {cases[1]} : {cases[0]})"
     text = cases[-1]
@@ -182,75 +197,55 @@ def _select(node: Node, condition: str, *cases: str) -> str:
     return text
 
 
-def _clamp(node: Node, low: str, x: str, high: str) -> str:
+def clamp(node: Node, low: str, x: str, high: str) -> str:
     s = TYPE_SUFFIXES[node.dtype]
     return f"min_{s}(max_{s}({x}, {low}), {high})"
 
 
-def _not(node: Node, a: str) -> str:
+def complement(node: Node, a: str) -> str:
     return f"(!{a})" if node.dtype == "bool" else f"(~{a})"
 
 
-def _call_c_function(name: str) -> Callable[..., str]:
+def call_c_function(name: str) -> Callable[..., str]:
     return lambda node, *arguments: _call(name, node.dtype, *arguments)
 
 
-def _call_own_function(name: str) -> Callable[..., str]:
+def call_own_function(name: str) -> Callable[..., str]:
     """Call the float32 version of rng_intrinsics.py, since the C library's takes up to twice as long."""
     return lambda node, a: f"{name}_f32({a})" if node.dtype == "float32" else _call(name, node.dtype, a)
 
 
-def _finite(node: Node, a: str) -> str:
+def finite(node: Node, a: str) -> str:
     return f"({_call('fabs', node.inputs[0].dtype, a)} < INF{node.inputs[0].dtype[-2:]})"
 
 
-def _call_typed_function(name: str) -> Callable[..., str]:
+def call_typed_function(name: str) -> Callable[..., str]:
     return lambda node, *arguments: f"{name}_{TYPE_SUFFIXES[node.dtype]}({', '.join(arguments)})"
 
 
-ELEMENTWISE: dict[str, Callable[..., str]] = {
-    "add": _arithmetic("+"),
-    "add_any": _arithmetic("+"),
-    "sub": _arithmetic("-"),
-    "mul": _arithmetic("*"),
-    "div": _division,
-    "rem": _remainder,
-    "neg": lambda node, a: f"(-{a})" if is_float(node.dtype) else f"({c_type(node.dtype)})(0u - {a})",
-    "abs": _absolute,
-    "sign": _sign,
-    "max": _call_typed_function("max"),
-    "min": _call_typed_function("min"),
-    "clamp": _clamp,
-    "and": _infix("&"),
-    "or": _infix("|"),
-    "xor": _infix("^"),
-    "not": _not,
-    "shift_left": _constant_shift,
-    "shift_right_logical": _constant_shift,
-    "shift_right_arithmetic": _shift,
-    "select_n": _select,
-    "convert_element_type": _convert,
-    "bitcast_convert_type": _bitcast,
-    "integer_pow": _integer_pow,
-    "pow": _power,
-    "square": lambda node, a: f"{a} * {a}",
-    "rsqrt": lambda node, a: f"1 / {_call('sqrt', node.dtype, a)}",
-    "logistic": lambda node, a: f"1 / (1 + {_call('exp', node.dtype, f'-{a}')})",
-    "round": _round,
-    "is_finite": _finite,
-    "erf_inv": _call_typed_function("erf_inv"),
-    "population_count": _call_typed_function("popcount"),
-    "clz": _call_typed_function("clz"),
-    **{name: lambda node, *arguments: f"{node.op}({', '.join(arguments)})" for name in INTRINSIC_COSTS},
-    "alloc": lambda node, a: a,
-    "bitplanes": lambda node, a: a,
-    **{name: _infix(sign) for name, sign in _COMPARISONS.items()},
-    **{name: _call_c_function(name) for name in _C_FUNCTIONS},
-    **{name: _call_own_function(name) for name in ("sin", "cos", "expm1")},
-}
-REDUCTION_OPS = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "max", "reduce_min": "min",
-                 "reduce_and": "and", "reduce_or": "or", "reduce_xor": "xor"}  # fmt: skip
-CUMULATIVE_OPS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
+def negation(node: Node, a: str) -> str:
+    return f"(-{a})" if is_float(node.dtype) else f"({c_type(node.dtype)})(0u - {a})"
+
+
+def square(node: Node, a: str) -> str:
+    return f"{a} * {a}"
+
+
+def reciprocal_root(node: Node, a: str) -> str:
+    return f"1 / {_call('sqrt', node.dtype, a)}"
+
+
+def logistic(node: Node, a: str) -> str:
+    return f"1 / (1 + {_call('exp', node.dtype, f'-{a}')})"
+
+
+def call_intrinsic(node: Node, *arguments: str) -> str:
+    """Call the function of rng_intrinsics.py that has the operation's name."""
+    return f"{node.op}({', '.join(arguments)})"
+
+
+def same(node: Node, a: str) -> str:
+    return a
 
 
 def identity_element(operation: str, dtype: str) -> str:
@@ -261,15 +256,16 @@ def identity_element(operation: str, dtype: str) -> str:
         return c_literal(1, dtype)
     if operation == "and":
         return "1" if dtype == "bool" else "-1"
+    is_largest = operation in ("max", "most")
     if is_float(dtype):
-        return c_literal(-math.inf if operation == "max" else math.inf, dtype)
+        return c_literal(-math.inf if is_largest else math.inf, dtype)
     if dtype == "bool":
-        return "0" if operation == "max" else "1"
+        return "0" if is_largest else "1"
     size = 8 * ITEM_BYTES[dtype]
     if dtype.startswith("u"):
-        return c_literal(0 if operation == "max" else 2**size - 1, dtype)
+        return c_literal(0 if is_largest else 2**size - 1, dtype)
     s = TYPE_SUFFIXES[dtype]
-    return f"LEAST_{s}" if operation == "max" else f"MOST_{s}"
+    return f"LEAST_{s}" if is_largest else f"MOST_{s}"
 
 
 def combine(operation: str, dtype: str, a: str, b: str) -> str:

@@ -6,18 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import STORAGE_TYPES, c_type
-from galapax.fused.expr import Storage, index_text
-from galapax.fused.graph import Node, Region
+from galapax.fused.array_ir import Node, Region
+from galapax.fused.c_expressions import STORAGE_TYPES, Storage, c_type, index_text
 from galapax.fused.iteration_domains import MAX_REGISTER_ELEMENTS, squeeze_shape
 
 if TYPE_CHECKING:
     from galapax.fused.loop_codegen import KernelBuilder
-
-
-def emit_control_flow(e: KernelBuilder, node: Node) -> list[Storage]:
-    """Emit a loop or a branch, and return the storage of its outputs."""
-    return {"while": _emit_while, "scan": _emit_scan, "cond": _emit_cond}[node.op](e, node)
 
 
 class LoopCarry:
@@ -120,7 +114,7 @@ class RegionBindings:
         self.e.storage, self.e._available, self.e.region_depth, self.e.n_barriers = self.saved
 
 
-def _emit_while(e: KernelBuilder, node: Node) -> list[Storage]:
+def emit_while(e: KernelBuilder, node: Node) -> None:
     region: Region = node.params["region"]
     loop_carry = LoopCarry(e, region.loop_carry)
     loop_carry.emit_initial_values(node.inputs)
@@ -132,10 +126,10 @@ def _emit_while(e: KernelBuilder, node: Node) -> list[Storage]:
         e.emit_region(region, outputs, loop_carry.find_store_targets(outputs))
         loop_carry.emit_update(outputs)
     e.emit_barrier()
-    return loop_carry.storage
+    e.output_storage[node.id] = loop_carry.storage
 
 
-def _emit_scan(e: KernelBuilder, node: Node) -> list[Storage]:
+def emit_scan_loop(e: KernelBuilder, node: Node) -> None:
     region: Region = node.params["region"]
     n_carry, length = node.params["n_carry"], node.params["length"]
     loop_carry = LoopCarry(e, region.loop_carry)
@@ -157,10 +151,10 @@ def _emit_scan(e: KernelBuilder, node: Node) -> list[Storage]:
                 offset = index_text(e.flatten_index(full, out.shape))
                 e.emit_line(f"{name}[({position}) * {out.size} + {offset}] = ({STORAGE_TYPES[out.dtype]}){value.text};")
         loop_carry.emit_update(outputs)
-    return [*loop_carry.storage, *(name for _, name in rows)]
+    e.output_storage[node.id] = [*loop_carry.storage, *(name for _, name in rows)]
 
 
-def _emit_cond(e: KernelBuilder, node: Node) -> list[Storage]:
+def emit_cond(e: KernelBuilder, node: Node) -> None:
     regions: list[Region] = node.params["regions"]
     storage: list[Storage] = []
     for out in regions[0].outputs:
@@ -188,4 +182,4 @@ def _emit_cond(e: KernelBuilder, node: Node) -> list[Storage]:
         branches.append((head, scope))
     e.emit_branches(branches)
     e.emit_barrier()
-    return storage
+    e.output_storage[node.id] = storage

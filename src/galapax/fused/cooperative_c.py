@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _REDUCE_C = r"""
 /* a reduction: each warp gives its part; in a team a block adds up its parts and passes them on; then every thread
-   takes the whole. A block of one warp knows it at once. reductions.py says which way is taken when. */
+   takes the whole. A block of one warp knows it at once. cooperative_reductions.py says which way is taken when. */
 #define PART (16 * WARPS)
 #define TEAM_PART (16 * TEAM)
 #define ROOM(n) (parts + (n) * PART)

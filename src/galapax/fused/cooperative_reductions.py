@@ -1,25 +1,44 @@
-"""Hierarchical reductions (thread, warp, block, cluster or grid) and how the result is broadcast.
+"""Hierarchical reductions (thread, warp, block, cluster or grid) with broadcast, and other collective operations.
 
 Within a block each warp leaves a partial result in shared memory. Several blocks combine theirs in one of four ways.
 In a cluster each block writes its partial result into the shared memory of the others. In a grid blocks combine
 them by atomics on one number in global memory if the order does not matter; else they write them side by side, and
 each block gathers all of them. What only the history needs is gathered by a single warp, while the others continue.
+
+Sorts, scatters and Cholesky factors are computed by all threads of a run with barriers of their own.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import REDUCTION_OPS, TYPE_SUFFIXES, c_type, identity_element
-from galapax.fused.expr import Expr, Index
-from galapax.fused.graph import Node
-from galapax.fused.iteration_domains import axis_lengths, is_cooperative_reduction, parallel_axes, thread_axes
+from galapax.fused.array_ir import Kind, Node, NotFusible
+from galapax.fused.c_expressions import (
+    STORAGE_TYPES,
+    TYPE_SUFFIXES,
+    Expr,
+    Index,
+    c_type,
+    identity_element,
+    index_text,
+    is_float,
+)
+from galapax.fused.index_maps import clamp_index
+from galapax.fused.iteration_domains import (
+    axis_lengths,
+    is_cooperative_reduction,
+    parallel_axes,
+    squeeze_shape,
+    thread_axes,
+)
 
 if TYPE_CHECKING:
     from galapax.fused.loop_codegen import KernelBuilder
+
 
 Accumulators = list[tuple[str, str]]  # C variables of each output: the value, and the position of an argmin or argmax
 Slots = dict[int, list[int]]  # by node id, where warps leave their partial results of each output
@@ -41,13 +60,13 @@ _TAKE_PREFIXES = {Broadcast.PER_BLOCK: "OWN_", Broadcast.HISTORY_WARP: "LATE_"} 
 def is_order_independent(root: Node) -> bool:
     """True if partial results may be combined in any order with bitwise the same result."""
     is_integer = not root.inputs[0].dtype.startswith("float") and root.dtype != "bool"
-    return root.op in ("reduce_max", "reduce_min") or (root.op == "reduce_sum" and is_integer)
+    return root.spec.combiner in ("max", "min") or (root.spec.combiner == "add" and is_integer)
 
 
 def _strip_reshapes(root: Node) -> Node:
     """Return the operand of a reduction without the reshapes around it."""
     node = root.inputs[0]
-    while node.op in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim") and node.inputs[0].size == node.size:
+    while node.spec.keeps_order and node.inputs[0].size == node.size:
         node = node.inputs[0]
     return node
 
@@ -57,9 +76,9 @@ def pair_extremes_with_positions(stage: Sequence[Node]) -> dict[int, tuple[Node,
 
     Returns {id of the extreme: (extreme, position)}.
     """
-    matching_ops = {("reduce_min", "argmin"), ("reduce_max", "argmax")}
+    matching = {("min", "least"), ("max", "most")}
     scalars = [r for r in stage if r.size == 1 and is_cooperative_reduction(r)]
-    pairs = [(a, b) for a, b in itertools.product(scalars, scalars) if (a.op, b.op) in matching_ops]
+    pairs = [(a, b) for a, b in itertools.product(scalars, scalars) if (a.spec.combiner, b.spec.combiner) in matching]
     return {a.id: (a, b) for a, b in pairs if _strip_reshapes(a) is _strip_reshapes(b)}
 
 
@@ -69,10 +88,10 @@ def declare_accumulators(e: KernelBuilder, root: Node) -> Accumulators:
     accumulators = []
     for _ in range(root.size):
         value, position = e.new_name("s"), e.new_name("s")
-        if root.op in REDUCTION_OPS:
-            e.emit_line(f"TOTAL({c_type(dtype)}, {value}, {identity_element(REDUCTION_OPS[root.op], dtype)});")
+        if root.kind is Kind.REDUCTION:
+            e.emit_line(f"TOTAL({c_type(dtype)}, {value}, {identity_element(root.spec.combiner, dtype)});")
         else:
-            identity = identity_element("min" if root.op == "argmin" else "max", dtype)
+            identity = identity_element(root.spec.combiner, dtype)
             e.emit_line(f"TOTAL_BEST({c_type(dtype)}, {value}, {position}, {identity});")
         accumulators.append((value, position))
     return accumulators
@@ -81,7 +100,7 @@ def declare_accumulators(e: KernelBuilder, root: Node) -> Accumulators:
 def list_cpu_folds(root: Node, accumulators: Accumulators, loop_variable: str) -> list[str]:
     """Return the folds with which a CPU adds each tile of a loop to the accumulators, see prelude.py."""
     operation, i = _c_operation(root), loop_variable
-    if root.op in REDUCTION_OPS:
+    if root.kind is Kind.REDUCTION:
         return [f"FOLD({operation}, {value}, {i})" for value, _ in accumulators]
     return [f"FOLD_BEST({operation}, {value}, {position}, {i})" for value, position in accumulators]
 
@@ -117,7 +136,7 @@ def _accumulate_element(
 ) -> None:
     term, suffix = e.emit_element(root.inputs[0], element), "_TOO" if is_repeated else ""
     operation, i = _c_operation(root), e.loop_variable
-    if root.op in REDUCTION_OPS:
+    if root.kind is Kind.REDUCTION:
         e.emit_line(f"{guard}SEEN{suffix}({operation}, {best}, {i}, {term.text});")
         return
     position = element[axes[0]]
@@ -129,14 +148,11 @@ def _accumulate_element(
 
 def _c_operation(root: Node) -> str:
     """Return the name under which the prelude defines the operation for the operand's type."""
-    suffix = TYPE_SUFFIXES[root.inputs[0].dtype]
-    if root.op in REDUCTION_OPS:
-        return f"{REDUCTION_OPS[root.op]}_{suffix}"
-    return f"{'least' if root.op == 'argmin' else 'most'}_{suffix}"
+    return f"{root.spec.combiner}_{TYPE_SUFFIXES[root.inputs[0].dtype]}"
 
 
 def _identity(root: Node) -> str:
-    return identity_element(REDUCTION_OPS[root.op], root.inputs[0].dtype)
+    return identity_element(root.spec.combiner, root.inputs[0].dtype)
 
 
 def emit_warp_partials(
@@ -145,7 +161,7 @@ def emit_warp_partials(
     """Emit the reduction within each warp, and the store of its partial result."""
     for root in reductions:
         for (value, position), slot in zip(accumulators[root.id], slots[root.id], strict=True):
-            if root.op in REDUCTION_OPS:
+            if root.kind is Kind.REDUCTION:
                 e.emit_line(f"GIVE({_c_operation(root)}, {value}, {slot});")
             else:
                 e.emit_line(f"GIVE_BEST({_c_operation(root)}, {value}, {position}, {slot});")
@@ -159,7 +175,7 @@ def emit_block_partials(
     if shared_slots:
         e.emit_line("BLOCK_BARRIER")
     for number, (root, slot) in enumerate(shared_slots):
-        if root.op not in REDUCTION_OPS:
+        if root.kind is not Kind.REDUCTION:
             e.emit_line(f"PASS_BEST({_c_operation(root)}, {slot}, {number});")
         else:
             macro = "MEET" if strategies[root.id] == Broadcast.ATOMIC else "PASS"
@@ -188,7 +204,7 @@ def bind_results(
     """After the barrier, combine the partial results and bind the reductions to registers of every thread."""
     gathered = [(r, slot) for r in reductions if strategies[r.id] == Broadcast.GATHER for slot in slots[r.id]]
     for number, (root, slot) in enumerate(gathered):
-        if root.op in REDUCTION_OPS:
+        if root.kind is Kind.REDUCTION:
             e.emit_line(f"FETCH({_c_operation(root)}, {_identity(root)}, {slot}, {number});")
         else:
             e.emit_line(f"FETCH_BEST({_c_operation(root)}, {slot}, {number});")
@@ -200,10 +216,103 @@ def bind_results(
             names.append(e.new_name("r"))
             if strategies[root.id] == Broadcast.ATOMIC:
                 text = f"MET({_c_operation(root)}, {slot})"
-            elif root.op in REDUCTION_OPS:
+            elif root.kind is Kind.REDUCTION:
                 text = f"{prefix}TAKE({_c_operation(root)}, {_identity(root)}, {slot}, {value})"
             else:
                 text = f"{prefix}TAKE_BEST({_c_operation(root)}, {slot}, {position})"
             e.emit_line(f"const {c_type(root.dtype)} {names[-1]} = {text};")
         e.bind(root, names)
     e.pending_resets += [slot for r in reductions if strategies[r.id] == Broadcast.ATOMIC for slot in slots[r.id]]
+
+
+MAX_REDUNDANT_COMPARISONS = 2**17  # each block sorts redundantly where it takes no more comparisons than this
+MAX_SORTED_LENGTH = 4096  # comparing all pairs of more would take too long
+
+
+def emit_rank_sort(e: KernelBuilder, node: Node) -> None:
+    """Emit a rank sort, which compares all pairs: O(n^2) work, but no barrier before its end."""
+    axis, keys = int(node.params["dimension"]), int(node.params["num_keys"])
+    operands = node.inputs
+    shape = operands[0].shape
+    if shape[axis] > MAX_SORTED_LENGTH:
+        raise NotFusible(f"sorting {shape[axis]} numbers")
+    sources = [e.materialise(n) for n in operands]
+    per_block = e.blocks_per_run > 1 and operands[0].size * shape[axis] <= MAX_REDUNDANT_COMPARISONS
+    targets = [e.allocate(n.size, n.dtype, per_block) for n in operands]
+    inner = math.prod(shape[axis + 1 :])
+    with e.parallel_loop(squeeze_shape(shape), per_block=per_block) as index:
+        element = e.full_index(shape, index)
+        offset = index_text(e.flatten_index(element, shape))
+        first = index_text(e.flatten_index([0 if a == axis else i for a, i in enumerate(element)], shape))
+        j, rank = e.new_name("k"), e.new_name("s")
+        e.emit_line(f"int {rank} = 0;")
+        condition = f"{j} < {index_text(element[axis])}"
+        for source, operand in reversed(list(zip(sources[:keys], operands, strict=False))):
+            a, b = f"{source}[{first} + {j} * {inner}]", f"{source}[{offset}]"
+            less = f"({a} < {b} || ({b} != {b} && {a} == {a}))" if is_float(operand.dtype) else f"({a} < {b})"
+            more = f"({b} < {a} || ({a} != {a} && {b} == {b}))" if is_float(operand.dtype) else f"({b} < {a})"
+            condition = f"({less} || (!{more} && {condition}))"
+        e.emit_line(f"for (int {j} = 0; {j} < {shape[axis]}; {j}++) {rank} += {condition};")
+        for source, target in zip(sources, targets, strict=True):
+            e.emit_line(f"{target}[{first} + {rank} * {inner}] = {source}[{offset}];")
+    e.emit_barrier(per_block)
+    if node.params.get("multiple"):
+        e.output_storage[node.id] = list(targets)
+    else:
+        e.bind(node, targets[0])
+
+
+def emit_cholesky(e: KernelBuilder, node: Node) -> None:
+    """Emit Cholesky factorisations, one matrix per warp: columns depend on each other, and a warp needs no barrier."""
+    target = e.allocate(node.size, node.dtype)
+    e.emit_copy(node.inputs[0], target)
+    count, dim = math.prod(node.shape[:-2]), node.shape[-1]
+    e.emit_line(f"cholesky_{TYPE_SUFFIXES[node.dtype]}({target}, {count}, {dim});")
+    e.emit_barrier()
+    e.bind(node, target)
+
+
+def emit_scatter(e: KernelBuilder, node: Node) -> None:
+    """Emit a scatter of many windows into the array allocated for it."""
+    operand, indices, updates = node.inputs
+    numbers = node.params["dimension_numbers"]
+    mode, target = str(node.params["mode"]).upper(), e.storage[operand.id]
+    assert operand.op == "alloc" and isinstance(target, str)
+    per_block = e.blocks_per_run > 1 and next(b.per_block for b in e.buffers if b.name == target)
+    scatter_dims = [a for a in range(len(updates.shape)) if a not in numbers.update_window_dims]
+    inserted = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    window_axes = [a for a in range(len(operand.shape)) if a not in inserted]
+    sizes = {a: updates.shape[w] for a, w in zip(window_axes, numbers.update_window_dims, strict=True)}
+    with e.parallel_loop(
+        squeeze_shape(updates.shape), per_block=per_block, has_atomics=bool(node.spec.combiner)
+    ) as index:
+        element = e.full_index(updates.shape, index)
+        batch = [element[a] for a in scatter_dims]
+        operand_index: list[Index] = [0] * len(operand.shape)
+        for axis, window in zip(window_axes, numbers.update_window_dims, strict=True):
+            operand_index[axis] = element[window]
+        for axis, position in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
+            operand_index[axis] = batch[position]
+        tests = []
+        for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
+            start = e.emit_element(indices, (*batch, k))
+            limit = operand.shape[axis] - sizes.get(axis, 1)
+            if "CLIP" in mode:
+                start_index: Index = clamp_index(e, start, limit, indices)
+            else:
+                start_index = e.declare("int32", f"(int){start.text}", start.depth)
+                tests.append(f"{start.text} >= 0 && {start.text} <= {limit}")
+            operand_index[axis] = e.add_index(operand_index[axis], start_index)
+        value = e.emit_element(updates, element)
+        address = f"{target}[{index_text(e.flatten_index(operand_index, operand.shape))}]"
+        if not node.spec.combiner:
+            update = f"{address} = ({STORAGE_TYPES[node.dtype]}){value.text};"
+        elif node.dtype in ("int32", "uint32") or (
+            node.spec.combiner == "add" and node.dtype in ("float32", "float64")
+        ):
+            update = f"ATOMIC_{node.spec.combiner.upper()}(&{address}, {value.text});"
+        else:
+            raise NotFusible(f"{node.op} of {node.dtype}")
+        e.emit_line(f"if ({' && '.join(tests) or '1'}) {update}")
+    e.emit_barrier(per_block)
+    e.bind(node, target)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from galapax.fused.c_expressions import CUMULATIVE_OPS, ELEMENTWISE, EXPENSIVE_OPS, INTRINSIC_COSTS, REDUCTION_OPS
-from galapax.fused.graph import Node, postorder
+from galapax.fused.array_ir import Kind, Node, postorder
 from galapax.fused.iteration_domains import (
-    LEAF_OPS,
-    SHAPE_OPS,
     dependencies,
     is_collective,
     is_cooperative_reduction,
@@ -25,7 +22,7 @@ def find_loop_body(roots: list[Node], materialised: set[int]) -> list[Node]:
         if node in roots:
             return dependencies(node)
         is_stored = node.id in materialised or is_cooperative_reduction(node)
-        return () if is_stored or node.op in LEAF_OPS or node.op == "tuple_element" else dependencies(node)
+        return () if is_stored or node.kind in (Kind.LEAF, Kind.OUTPUT) else dependencies(node)
 
     return [n for n in postorder(roots, inputs_of) if n in roots or n.id not in materialised]
 
@@ -40,7 +37,7 @@ def longest_inner_reduction(roots: list[Node], materialised: set[int], min_lengt
     lengths = [
         reduction_length(n)
         for n in find_loop_body(roots, materialised)
-        if n.op in REDUCTION_OPS and not is_cooperative_reduction(n)
+        if n.kind is Kind.REDUCTION and not is_cooperative_reduction(n)
     ]
     return max((n for n in lengths if n >= min_length), default=1)
 
@@ -49,7 +46,7 @@ def estimate_loop_ops(roots: list[Node], materialised: set[int]) -> float:
     """Estimate the operations of a whole loop over these roots."""
     body = find_loop_body(roots, materialised)
     steps = max((reduction_length(n) for n in body if not is_cooperative_reduction(n)), default=1)
-    ops = sum(max(1.0, op_weight(n)) for n in body if n.op in ELEMENTWISE and n.size > 1)
+    ops = sum(max(1.0, op_weight(n)) for n in body if n.kind is Kind.ELEMENTWISE and n.size > 1)
     outputs = max((r.size for r in roots if is_cooperative_reduction(r)), default=1)
     size = max(r.inputs[0].size // r.size if is_cooperative_reduction(r) else r.size for r in roots)
     return size * ops * steps * outputs
@@ -68,13 +65,11 @@ def estimate_element_ops(
     for node in order:
         bit = len(weight)
         ops, operands_mask = op_weight(node), 0
-        is_separate = (
-            node.op in LEAF_OPS or node.op == "tuple_element" or is_cooperative_reduction(node) or is_collective(node)
-        )
+        is_separate = node.kind in (Kind.LEAF, Kind.OUTPUT) or is_cooperative_reduction(node) or is_collective(node)
         if not is_separate:
             for operand in node.inputs:
                 operands_mask |= masks.get(operand.id, 0)
-            steps = node.shape[node.params["axis"]] / 2 if node.op in CUMULATIVE_OPS else reduction_length(node)
+            steps = node.shape[node.params["axis"]] / 2 if node.kind is Kind.CUMULATIVE else reduction_length(node)
             if steps > 1:
                 ops = steps * (1 + sum(cost.get(i.id, 1.0) for i in node.inputs))
                 operands_mask = 0
@@ -92,11 +87,7 @@ def estimate_element_ops(
 
 def op_weight(node: Node) -> float:
     """Return the estimated operations of a node by itself, per element."""
-    if node.op in EXPENSIVE_OPS:
-        return 8.0
-    if node.op in INTRINSIC_COSTS:
-        return float(INTRINSIC_COSTS[node.op])
-    return 0.0 if node.op in SHAPE_OPS or node.op in ("slice", "literal") or node.size <= 1 else 1.0
+    return 0.0 if node.spec.cost <= 1 and node.size <= 1 else node.spec.cost  # a cheap number is not worth an array
 
 
 def _sum_weights(mask: int, weight: list[float]) -> float:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from galapax.execution.slices import map_on_threads
-from galapax.fused.graph import NotFusible
+from galapax.execution.memory import map_on_threads
+from galapax.fused.array_ir import NotFusible
 from galapax.fused.kernel_source import KernelSource
 from galapax.numerics import disk_cache
 

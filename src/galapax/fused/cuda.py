@@ -15,7 +15,7 @@ import threading
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from galapax.fused.graph import NotFusible
+from galapax.fused.array_ir import NotFusible
 from galapax.fused.kernel_source import KernelSource, LaunchShape
 from galapax.fused.loop_codegen import MAX_CLUSTER_BLOCKS
 from galapax.numerics import devices, disk_cache

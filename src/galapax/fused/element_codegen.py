@@ -11,16 +11,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from galapax.fused import thread_reductions
-from galapax.fused.bitplane_selection import emit_replacement_index
-from galapax.fused.c_expressions import CUMULATIVE_OPS, ELEMENTWISE, REDUCTION_OPS, c_literal, c_type
-from galapax.fused.expr import ElementKey, Expr, Index, Storage, element_key
+from galapax.fused.array_ir import Kind, Node, NotFusible, postorder
+from galapax.fused.c_expressions import (
+    ElementKey,
+    Expr,
+    Index,
+    Storage,
+    c_literal,
+    c_type,
+    element_key,
+)
 from galapax.fused.generation_table import GenerationTable
-from galapax.fused.graph import Node, NotFusible, postorder
-from galapax.fused.index_maps import INDEX_MAPS
 from galapax.fused.iteration_domains import MAX_UNROLLED_STEPS
-
-LOAD_FORWARDING_OPS = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "gather", "rev"}
 
 
 @dataclass
@@ -203,38 +205,32 @@ class ElementEmitter:
 
     def _emit_uncached(self, node: Node, index: tuple[Index, ...]) -> Expr:
         storage = self.storage.get(node.id)
-        if node.op == "replacement_index":
-            return emit_replacement_index(self, node, index)
         if node.op == "input":
             storage = node.params["name"]
-        elif node.op == "tuple_element":
+        elif node.kind is Kind.OUTPUT:
             storage = self.output_storage[node.inputs[0].id][node.params["position"]]
         if storage is not None:
             return self._emit_load(node, storage, index)
-        if node.op in ELEMENTWISE:
-            if self.generation_table is not None and self.generation_table.can_hold(node, index):
-                return self.generation_table.emit_read(self, node, index)
-            if any(n.shape and len(n.shape) != len(node.shape) for n in node.inputs):  # a bitcast to another item size
-                raise NotFusible(f"the primitive {node.op} from one shape to another")
-            if node.op == "select_n" and any(n.id in self.branch_only for n in node.inputs[1:]):
-                return self._emit_branching_select(node, index)
-            if node.op == "select_n" and len(node.inputs) == 3 and (load := self._emit_select_of_loads(node, index)):
-                return load
-            operands = [self.emit_element(n, _operand_index(index, n.shape)) for n in node.inputs]
-            text = ELEMENTWISE[node.op](node, *(operand.text for operand in operands))
-            return self.declare(node.dtype, text, max(operand.depth for operand in operands))
-        if node.op in REDUCTION_OPS:
-            return thread_reductions.emit_reduction(self, node, index)
-        if node.op in ("argmin", "argmax"):
-            return thread_reductions.emit_arg_extreme(self, node, index)
-        if node.op == "dot_general":
-            return thread_reductions.emit_dot(self, node, index)
-        if node.op in CUMULATIVE_OPS:
-            return thread_reductions.emit_serial_scan(self, node, index)
-        index_map = INDEX_MAPS.get(node.op)
-        if index_map is None:
+        if node.kind is Kind.ELEMENTWISE:
+            return self._emit_expression(node, index)
+        if node.spec.emit is None:
             raise NotFusible(f"the primitive {node.op}")
-        return index_map(self, node, index)
+        return node.spec.emit(self, node, index)
+
+    def _emit_expression(self, node: Node, index: tuple[Index, ...]) -> Expr:
+        """Emit an element of an elementwise operation."""
+        if self.generation_table is not None and self.generation_table.can_hold(node, index):
+            return self.generation_table.emit_read(self, node, index)
+        if any(n.shape and len(n.shape) != len(node.shape) for n in node.inputs):  # a bitcast to another item size
+            raise NotFusible(f"the primitive {node.op} from one shape to another")
+        if node.op == "select_n" and any(n.id in self.branch_only for n in node.inputs[1:]):
+            return self._emit_branching_select(node, index)
+        if node.is_binary_select and (load := self._emit_select_of_loads(node, index)):
+            return load
+        assert node.spec.expression is not None
+        operands = [self.emit_element(n, _operand_index(index, n.shape)) for n in node.inputs]
+        text = node.spec.expression(node, *(operand.text for operand in operands))
+        return self.declare(node.dtype, text, max(operand.depth for operand in operands))
 
     def _emit_branching_select(self, node: Node, index: tuple[Index, ...]) -> Expr:
         """Emit a select with branches, so that an expensive operand is computed only where it is taken."""
@@ -281,14 +277,14 @@ class ElementEmitter:
         """Return the loads, at an element's own index, that computing this element of the root always needs."""
 
         def is_moved_load(node: Node) -> bool:
-            is_load = (node.id in self.storage or node.op in LOAD_FORWARDING_OPS) and self._base_array(node) is not None
-            return is_load or node.op == "gather"
+            is_load = (node.id in self.storage or node.spec.forwards_loads) and self._base_array(node) is not None
+            return is_load or node.kind is Kind.GATHER
 
         def is_select_of_loads(node: Node) -> bool:
-            return node.op == "select_n" and len(node.inputs) == 3 and all(map(self._base_array, node.inputs[1:]))
+            return node.is_binary_select and all(map(self._base_array, node.inputs[1:]))
 
         def inputs_of(node: Node) -> tuple[Node, ...]:
-            if is_moved_load(node) or node.op not in ELEMENTWISE:
+            if is_moved_load(node) or node.kind is not Kind.ELEMENTWISE:
                 return ()
             if is_select_of_loads(node):
                 return node.inputs[:1]
@@ -303,7 +299,7 @@ class ElementEmitter:
 
     def _base_array(self, node: Node) -> str | None:
         """Return the array in memory that a node only rearranges, or None."""
-        while node.id not in self.storage and node.op in LOAD_FORWARDING_OPS:
+        while node.id not in self.storage and node.spec.forwards_loads:
             if "FILL" in str(node.params.get("mode")).upper():
                 return None
             node = node.inputs[0]

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import ALIGNMENT_BYTES, ELEMENTWISE, ITEM_BYTES, c_type
-from galapax.fused.expr import Expr, Index
-from galapax.fused.graph import Node
-from galapax.fused.iteration_domains import SHAPE_OPS
+from galapax.fused.array_ir import Node
+from galapax.fused.c_expressions import ALIGNMENT_BYTES, ITEM_BYTES, Expr, Index, c_type
 
 if TYPE_CHECKING:
     from galapax.fused.element_codegen import ElementEmitter
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 TABLE_GENERATIONS = 32  # rows of the table: one per lane
 MAX_TABLE_ELEMENTS = 64  # larger arrays are computed where they are read
-TABLE_SHAPE_OPS = SHAPE_OPS | {"slice", "stack", "concatenate", "iota"}
 
 
 class GenerationTable:
@@ -40,7 +37,7 @@ class GenerationTable:
     def _classify(self, node: Node) -> tuple[bool, bool]:
         """Return whether a node depends on the generation number and constants only, and whether on the number."""
         if node.id not in self._dependence:
-            if node.op in ELEMENTWISE or node.op in TABLE_SHAPE_OPS:
+            if node.spec.is_static:
                 operands = [self._classify(n) for n in node.inputs]
                 is_derived = node.size <= MAX_TABLE_ELEMENTS and all(is_derived for is_derived, _ in operands)
                 self._dependence[node.id] = is_derived, any(varies for _, varies in operands)

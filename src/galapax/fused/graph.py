@@ -1,11 +1,10 @@
-"""The array IR: a jaxpr as a graph of arrays, with calls inlined and common subexpressions merged."""
+"""Builds the array IR of a jaxpr, with calls inlined and common subexpressions merged."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -13,63 +12,18 @@ from jax.core import ShapedArray
 from numpy.typing import ArrayLike, DTypeLike
 
 from galapax.fused import value_ranges
+from galapax.fused.array_ir import Kind, Node, NotFusible, OpSpec, Params, Region
+from galapax.fused.ops import OPS, UNSUPPORTED
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from galapax.numerics.random import INTRINSIC_PREFIX
 
 INLINED_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
                  "custom_vjp_call_jaxpr"}  # fmt: skip
 IDENTITY_OPS = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
-PLAIN_REDUCTIONS = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"}
-# each of these is a value of its own, never merged with another
-NO_CSE = {"while", "scan", "cond", "loop_carry", "loop_index", "input", "alloc"}
-# the binary operation that combines two partial results
-REDUCTION_COMBINERS = {"reduce_max": "max", "reduce_min": "min", "reduce_and": "and", "reduce_or": "or"}
+IDEMPOTENT_COMBINERS = {"max", "min", "and", "or"}  # of reductions whose parts may be reduced by themselves
 MAX_BITPLANE_POPULATION = 2**18  # larger populations use the generic selection
 MAX_SCORE_BITS = 6  # scores with more bits use the generic selection
 MAX_ARRAY_ELEMENTS = 2**30  # kernels index arrays with 32-bit integers
-Params = dict[str, Any]  # of a primitive, by name
-
-
-class NotFusible(Exception):
-    """The compiler has no rule for some part of the program; the message names it in the user's words."""
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One array of the program. `op` says how its elements follow from those of the inputs (see c_expressions.py)."""
-
-    id: int
-    op: str
-    inputs: tuple[Node, ...]
-    params: Params
-    shape: tuple[int, ...]
-    dtype: str
-    region: Region
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-
-@dataclass(eq=False)
-class Region:
-    """A straight-line piece of the program: the body of a generation, of a loop, or of a branch."""
-
-    parent: Region | None = None
-    loop_carry: list[Node] = field(default_factory=list)  # values at the start of an iteration
-    outputs: list[Node] = field(default_factory=list)
-
-    is_branch: bool = False  # executed only where a condition selects it
-    loop_index: Node | None = None  # of a scan: the number of the iteration
-
-    @property
-    def depth(self) -> int:
-        return 0 if self.parent is None else self.parent.depth + 1
-
-    @property
-    def enclosing_branch(self) -> Region:
-        """The innermost branch that encloses this region, or the top region."""
-        return self if self.parent is None or self.is_branch else self.parent.enclosing_branch
 
 
 class Graph:
@@ -94,8 +48,9 @@ class Graph:
             dtype = np.dtype(dtype).name
         except TypeError:  # of JAX's own
             raise NotFusible(f"an array of type {dtype}, such as a random key") from None
-        if op in NO_CSE:
-            return self._new_node(op, inputs, params, shape, dtype, self._region)
+        spec = OPS.get(op, UNSUPPORTED)
+        if spec.is_unique:
+            return self._new_node(op, spec, inputs, params, shape, dtype, self._region)
         simplified = self._simplify(op, inputs, shape)
         if simplified is not None:
             return simplified
@@ -108,9 +63,7 @@ class Graph:
             if (key, enclosing) in self._cse:
                 return self._cse[key, enclosing]
             enclosing = enclosing.parent
-        value_range = value_ranges.infer_range(op, inputs, shape, dtype, params)
-        params = params if value_range is None else params | {"range": value_range}
-        return self._cse.setdefault((key, region), self._new_node(op, inputs, params, shape, dtype, region))
+        return self._cse.setdefault((key, region), self._new_node(op, spec, inputs, params, shape, dtype, region))
 
     def _simplify(self, op: str, inputs: Sequence[Node], shape: tuple[int, ...]) -> Node | None:
         """Return the constant or input that an operation reduces to, where the value ranges of its inputs decide it."""
@@ -127,6 +80,7 @@ class Graph:
     def _new_node(
         self,
         op: str,
+        spec: OpSpec,
         inputs: Sequence[Node],
         params: Params,
         shape: tuple[int, ...],
@@ -134,7 +88,8 @@ class Graph:
         region: Region,
     ) -> Node:
         self._n_nodes += 1
-        return Node(self._n_nodes, op, tuple(inputs), params, shape, dtype, region)
+        value_range = value_ranges.infer_range(spec, inputs, shape, dtype, params)
+        return Node(self._n_nodes, op, spec, tuple(inputs), params, shape, dtype, region, value_range)
 
     def add_constant(self, value: ArrayLike, dtype: DTypeLike) -> Node:
         """Add a constant: a literal, broadcast if all elements are equal, else an array passed to the kernel."""
@@ -194,7 +149,8 @@ class Graph:
             axis = params["axis"]
             shape = operands[0].shape
             return [self._slice(operands[0], axis, int(a), int(b), shape) for a, b in itertools.pairwise(starts)]
-        if name in PLAIN_REDUCTIONS:
+        spec = OPS.get(name, UNSUPPORTED)
+        if spec.kind is Kind.REDUCTION:
             return [self._reduce(name, operands[0], tuple(int(a) for a in params["axes"]), avals[0].shape)]
         if name == "unstack":
             axis = params["axis"] % len(operands[0].shape)
@@ -207,7 +163,7 @@ class Graph:
             return [self._bitcast_to_words(operands[0], avals[0])]
         if name != "sort" and len(avals) != 1:
             _raise_unsupported(name)
-        if name.startswith("scatter") and math.prod(operands[1].shape[:-1]) > 1:
+        if spec.kind is Kind.SCATTER and math.prod(operands[1].shape[:-1]) > 1:
             # updated in place: a copy of the operand that can be initialised long before
             initial = operands[0]
             target = self.add_node("alloc", (initial,), initial.shape, initial.dtype, updates=operands[2].size)
@@ -233,12 +189,14 @@ class Graph:
     def _reduce(self, name: str, operand: Node, axes: tuple[int, ...], shape: tuple[int, ...]) -> Node:
         if all(operand.shape[a] == 1 for a in axes):  # nothing to reduce
             return self.add_node("reshape", (operand,), shape, operand.dtype)
-        if name in REDUCTION_COMBINERS and operand.op == "concatenate" and operand.params["dimension"] in axes:
+        combiner = OPS[name].combiner
+        is_joined = operand.op == "concatenate" and operand.params["dimension"] in axes
+        if is_joined and combiner in IDEMPOTENT_COMBINERS:
             # reduce each input of the concatenation by itself: a partial result is ready as soon as its input is
             partials = [self._reduce(name, piece, axes, shape) for piece in operand.inputs if piece.size]
             total = partials[0]
             for partial in partials[1:]:
-                total = self.add_node(REDUCTION_COMBINERS[name], (total, partial), shape, operand.dtype)
+                total = self.add_node(combiner, (total, partial), shape, operand.dtype)
             return total
         is_count = name == "reduce_sum" and operand.op == "convert_element_type" and operand.inputs[0].dtype == "bool"
         if is_count and operand.dtype in ("float32", "float64") and operand.size < 2**24:
@@ -371,19 +329,3 @@ def _aval_of(atom: Var | Literal) -> ShapedArray:
 
 def _raise_unsupported(primitive: str) -> NoReturn:
     raise NotFusible(f"the primitive {primitive}")
-
-
-def postorder(outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]]) -> list[Node]:
-    """Return all nodes that the outputs depend on, each after its inputs."""
-    order: list[Node] = []
-    visited: set[int] = set()
-    stack: list[tuple[Node, bool]] = [(n, False) for n in reversed(list(outputs))]
-    while stack:
-        node, is_ready = stack.pop()
-        if is_ready:
-            order.append(node)
-        elif node.id not in visited:
-            visited.add(node.id)
-            stack.append((node, True))
-            stack.extend((i, False) for i in inputs_of(node) if i.id not in visited)
-    return order

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import ELEMENTWISE, c_type
-from galapax.fused.expr import index_text
-from galapax.fused.generation_table import TABLE_SHAPE_OPS
-from galapax.fused.graph import Node
+from galapax.fused.array_ir import Node
+from galapax.fused.c_expressions import c_type, index_text
 from galapax.fused.iteration_domains import MAX_REGISTER_ELEMENTS, dependencies, squeeze_shape
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ class HistoryBuffer:
             visited.add(node.id)
             if isinstance(e.storage.get(node.id), list):
                 row_inputs += [node] if node is not self.generation else []
-            elif node.id in e.storage or node.op not in ELEMENTWISE.keys() | TABLE_SHAPE_OPS:
+            elif node.id in e.storage or not node.spec.is_static:
                 return None
             else:
                 stack.extend(dependencies(node))

@@ -7,16 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import c_literal, c_type, combine
-from galapax.fused.expr import Expr, Index, Storage, index_text
-from galapax.fused.graph import Node, NotFusible
+from galapax.fused.array_ir import Node, NotFusible
+from galapax.fused.c_expressions import Expr, Index, Storage, c_literal, c_type, combine, index_text
 from galapax.fused.iteration_domains import is_single_window_scatter, squeeze_shape
 from galapax.fused.value_ranges import value_range
 
 if TYPE_CHECKING:
     from galapax.fused.element_codegen import ElementEmitter
 
-IndexMap = Callable[["ElementEmitter", Node, tuple[Index, ...]], Expr]
 Case = tuple[str | None, Callable[[int], Expr]]  # a condition, and what emits the element at a scope's depth
 
 
@@ -167,7 +165,7 @@ def _emit_concatenated_load(e: ElementEmitter, node: Node, axis: int, index: tup
 def _find_array(e: ElementEmitter, node: Node) -> Storage | None:
     """Return the array in memory whose elements are this node's, in the same order."""
     while node.id not in e.storage and node.inputs and node.inputs[0].size == node.size:
-        if node.op not in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim"):
+        if not node.spec.keeps_order:
             break
         node = node.inputs[0]
     return e.storage.get(node.id)
@@ -289,9 +287,9 @@ def _emit_window(
     def emit(depth: int) -> Expr:
         indices = [d if isinstance(d, int) else e.declare("int32", d.text, depth) for d in offsets]
         value = read(indices)
-        if node.op != "scatter" and node.op.startswith("scatter"):
-            current, operation = e.emit_element(node.inputs[0], index), node.op.removeprefix("scatter-")
-            return e.declare(node.dtype, combine(operation, node.dtype, current.text, value.text), depth)
+        if node.spec.combiner:
+            current = e.emit_element(node.inputs[0], index)
+            return e.declare(node.dtype, combine(node.spec.combiner, node.dtype, current.text, value.text), depth)
         return value
 
     outside: Case = (None, lambda depth: e.emit_element(node.inputs[0], index))
@@ -343,7 +341,7 @@ def _out_of_bounds_fill(dtype: str) -> int:
 def scatter(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     """Emit an element of a scatter of a single window."""
     if not is_single_window_scatter(node):
-        raise NotFusible("a scatter where none was planned")  # unreachable: collective.py emits those
+        raise NotFusible("a scatter where none was planned")  # unreachable: cooperative_reductions.py emits those
     operand, indices, updates = node.inputs
     numbers = node.params["dimension_numbers"]
     batch_axes = [a for a in range(len(updates.shape)) if a not in numbers.update_window_dims]
@@ -376,27 +374,3 @@ def scatter(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
         return e.emit_element(updates, update_index)
 
     return _emit_window(e, node, index, starts, sizes, read, " && ".join(bounds_tests) or None)
-
-
-INDEX_MAPS: dict[str, IndexMap] = {
-    "broadcast_in_dim": broadcast_in_dim,
-    "reshape": reshape,
-    "squeeze": squeeze,
-    "expand_dims": expand_dims,
-    "transpose": transpose,
-    "slice": slice_elements,
-    "rev": reverse,
-    "iota": iota,
-    "concatenate": concatenate,
-    "stack": stack,
-    "pad": pad,
-    "tile": tile,
-    "scan_row": index_row,
-    "dynamic_slice": dynamic_slice,
-    "dynamic_update_slice": dynamic_update_slice,
-    "gather": gather,
-    "scatter": scatter,
-    "scatter-add": scatter,
-    "scatter-max": scatter,
-    "scatter-min": scatter,
-}

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from galapax.fused.c_expressions import CUMULATIVE_OPS, ELEMENTWISE, REDUCTION_OPS
-from galapax.fused.graph import Node, Region, postorder
+from galapax.fused.array_ir import Axes, Kind, Node, Region, postorder
 
 MAX_REGISTER_ELEMENTS = 6  # arrays up to this size are held in registers by every thread
 MAX_JOINT_REDUCTIONS = 20  # reductions over a long axis that share one pass of all threads
@@ -21,17 +20,13 @@ MAX_SERIAL_AXIS = 4
 MAX_SERIAL_ELEMENTS = 8
 MIN_PARALLEL_ELEMENTS = 16
 MAX_STACKED_ARRAYS = 12  # longer stacks are distributed over threads
-CONTROL_FLOW_OPS = {"while", "scan", "cond"}
-SCATTER_OPS = {"scatter", "scatter-add", "scatter-max", "scatter-min"}
-LEAF_OPS = {"input", "loop_carry", "loop_index", "literal"}
-SHAPE_OPS = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose"}
 
 
 def reduction_length(node: Node) -> int:
     """Return how many elements a reduction, argmin, argmax or dot product combines into one; 1 for other operations."""
-    if node.op in REDUCTION_OPS or node.op in ("argmin", "argmax"):
+    if node.kind in (Kind.REDUCTION, Kind.ARG_EXTREME):
         return math.prod(node.inputs[0].shape[a] for a in node.params["axes"])
-    if node.op == "dot_general":
+    if node.kind is Kind.CONTRACTION:
         (axes, _), _ = node.params["dimension_numbers"]
         return math.prod(node.inputs[0].shape[a] for a in axes)
     return 1
@@ -40,9 +35,9 @@ def reduction_length(node: Node) -> int:
 def is_cooperative_reduction(node: Node) -> bool:
     """True if all threads of a run compute a reduction together and each of them then knows the result."""
     length = reduction_length(node)
-    if node.op in ("argmin", "argmax"):
+    if node.kind is Kind.ARG_EXTREME:
         return node.size <= MAX_REGISTER_ELEMENTS and length > MAX_UNROLLED_STEPS
-    return node.op in REDUCTION_OPS and (
+    return node.kind is Kind.REDUCTION and (
         (node.size <= MAX_REGISTER_ELEMENTS and length > MAX_UNROLLED_STEPS)
         or (node.size <= MAX_JOINT_REDUCTIONS and length > MAX_JOINT_REDUCTIONS * node.size)
     )
@@ -59,11 +54,10 @@ def count_scatter_windows(node: Node) -> int:
 
 def is_collective(node: Node) -> bool:
     """True if an operation is executed by all threads together, with barriers of its own."""
-    if node.op in CUMULATIVE_OPS:
+    if node.kind is Kind.CUMULATIVE:
         return node.shape[node.params["axis"]] > MAX_SERIAL_SCAN
-    return node.op in CONTROL_FLOW_OPS | {"sort", "cholesky", "replacement_index"} or (
-        node.op in SCATTER_OPS and not is_single_window_scatter(node)
-    )
+    is_scatter = node.kind is Kind.SCATTER and not is_single_window_scatter(node)
+    return is_scatter or node.kind in (Kind.CONTROL_FLOW, Kind.COLLECTIVE)
 
 
 def squeeze_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -115,40 +109,59 @@ def subregions(node: Node) -> list[Region]:
 
 def dependencies(node: Node) -> tuple[Node, ...]:
     """Return everything a node depends on: its inputs and, for loops and branches, what their bodies capture."""
-    if node.op not in CONTROL_FLOW_OPS:
+    if node.kind is not Kind.CONTROL_FLOW:
         return node.inputs
     captures = [c for region in subregions(node) for c in find_captures(region)]
     return (*node.inputs, *captures)
 
 
-def map_axes(node: Node, operand: Node, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+def map_axes(node: Node, operand: Node, axes: Axes) -> Axes | None:
     """Map axes of a node to the axes of an operand along which elements keep their index, or None if there are none."""
-    op, params, mapped = node.op, node.params, None
-    if op in ELEMENTWISE:
-        mapped = axes if len(operand.shape) == len(node.shape) else None
-    elif op == "broadcast_in_dim":
-        dims = [int(a) for a in params["broadcast_dimensions"]]
-        mapped = tuple(dims.index(a) for a in axes) if all(a in dims for a in axes) else None
-    elif op in ("reshape", "squeeze", "expand_dims"):
-        node_axes, operand_axes = ([a for a, n in enumerate(shape) if n != 1] for shape in (node.shape, operand.shape))
-        if squeeze_shape(node.shape) == squeeze_shape(operand.shape):
-            mapped = tuple(operand_axes[node_axes.index(a)] for a in axes)
-    elif op == "transpose":
-        mapped = tuple(int(params["permutation"][a]) for a in axes)
-    elif op == "slice":
-        starts, steps = params["start_indices"], params["strides"] or [1] * len(node.shape)
-        mapped = axes if all(starts[a] == 0 and steps[a] == 1 for a in axes) else None
-    elif op == "concatenate":
-        mapped = axes if int(params["dimension"]) not in axes else None
-    elif op == "stack":
-        axis = int(params["axis"]) % len(node.shape)
-        mapped = tuple(a - (a > axis) for a in axes) if axis not in axes else None
-    elif op in REDUCTION_OPS or op in ("argmin", "argmax"):
-        free = [a for a in range(len(operand.shape)) if a not in params["axes"]]
-        mapped = tuple(free[a] for a in axes)
+    mapped = None if node.spec.map_axes is None else node.spec.map_axes(node, operand, axes)
     if mapped is None or axis_lengths(operand.shape, mapped) != axis_lengths(node.shape, axes):
         return None
     return mapped
+
+
+def same_axes(node: Node, operand: Node, axes: Axes) -> Axes | None:
+    return axes if len(operand.shape) == len(node.shape) else None
+
+
+def broadcast_axes(node: Node, operand: Node, axes: Axes) -> Axes | None:
+    dims = [int(a) for a in node.params["broadcast_dimensions"]]
+    return tuple(dims.index(a) for a in axes) if all(a in dims for a in axes) else None
+
+
+def squeezed_axes(node: Node, operand: Node, axes: Axes) -> Axes | None:
+    """The axes of a shape that differs by axes of length 1."""
+    if squeeze_shape(node.shape) != squeeze_shape(operand.shape):
+        return None
+    node_axes, operand_axes = ([a for a, n in enumerate(shape) if n != 1] for shape in (node.shape, operand.shape))
+    return tuple(operand_axes[node_axes.index(a)] for a in axes)
+
+
+def permuted_axes(node: Node, operand: Node, axes: Axes) -> Axes:
+    return tuple(int(node.params["permutation"][a]) for a in axes)
+
+
+def sliced_axes(node: Node, operand: Node, axes: Axes) -> Axes | None:
+    starts, steps = node.params["start_indices"], node.params["strides"] or [1] * len(node.shape)
+    return axes if all(starts[a] == 0 and steps[a] == 1 for a in axes) else None
+
+
+def joined_axes(node: Node, operand: Node, axes: Axes) -> Axes | None:
+    return axes if int(node.params["dimension"]) not in axes else None
+
+
+def stacked_axes(node: Node, operand: Node, axes: Axes) -> Axes | None:
+    axis = int(node.params["axis"]) % len(node.shape)
+    return tuple(a - (a > axis) for a in axes) if axis not in axes else None
+
+
+def free_axes(node: Node, operand: Node, axes: Axes) -> Axes:
+    """The axes that a reduction leaves."""
+    free = [a for a in range(len(operand.shape)) if a not in node.params["axes"]]
+    return tuple(free[a] for a in axes)
 
 
 def thread_axes(root: Node) -> tuple[int, ...]:
@@ -177,7 +190,7 @@ def stacked_axis(node: Node) -> int | None:
     if node.op == "transpose":
         axis = stacked_axis(node.inputs[0])
         return None if axis is None else [int(a) for a in node.params["permutation"]].index(axis)
-    if node.op in ELEMENTWISE:
+    if node.kind is Kind.ELEMENTWISE:
         axes = {stacked_axis(n) for n in node.inputs if n.shape == node.shape}
         return next((a for a in axes if a is not None), None)
     return None

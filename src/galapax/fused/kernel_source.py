@@ -15,10 +15,11 @@ from typing import NamedTuple, cast
 import numpy as np
 from jax.core import ShapedArray
 
+from galapax.fused.array_ir import Node, postorder
 from galapax.fused.c_expressions import STORAGE_TYPES
 from galapax.fused.control_flow import LoopCarry, RegionBindings
 from galapax.fused.generation_table import TABLE_GENERATIONS, GenerationTable
-from galapax.fused.graph import Graph, Node, postorder
+from galapax.fused.graph import Graph
 from galapax.fused.history_buffer import MAX_SERIAL_ROW, HistoryBuffer
 from galapax.fused.iteration_domains import dependencies
 from galapax.fused.loop_codegen import MAX_BLOCK_THREADS, MAX_CLUSTER_BLOCKS, KernelBuilder

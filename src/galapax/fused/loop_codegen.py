@@ -7,10 +7,18 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from galapax.fused.array_ir import Kind, Node, Region
 from galapax.fused.bitplane_selection import count_plane_words, emit_bitplanes
-from galapax.fused.c_expressions import ITEM_BYTES, REDUCTION_OPS, STORAGE_TYPES, c_type
-from galapax.fused.collective import emit_collective
-from galapax.fused.control_flow import emit_control_flow
+from galapax.fused.c_expressions import (
+    ITEM_BYTES,
+    STORAGE_TYPES,
+    Expr,
+    Index,
+    Storage,
+    c_type,
+    element_key,
+    index_text,
+)
 from galapax.fused.cooperative_reductions import (
     Accumulators,
     Broadcast,
@@ -26,17 +34,14 @@ from galapax.fused.cooperative_reductions import (
 )
 from galapax.fused.cost_model import estimate_loop_ops, find_loop_body, is_computed_by, longest_inner_reduction
 from galapax.fused.element_codegen import Buffer, ElementEmitter, ThreadLoop
-from galapax.fused.expr import Expr, Index, Storage, element_key, index_text
-from galapax.fused.graph import Node, Region
-from galapax.fused.inplace import find_last_reading_stage
 from galapax.fused.iteration_domains import (
-    CONTROL_FLOW_OPS,
     is_collective,
     is_cooperative_reduction,
     loop_shape,
     squeeze_shape,
     thread_axes,
 )
+from galapax.fused.shared_memory import find_last_reading_stage
 from galapax.fused.stages import plan_stages
 from galapax.fused.thread_reductions import prefetch_reduction
 
@@ -234,7 +239,7 @@ class KernelBuilder(ElementEmitter):
     def _in_place_operand(self, name: str, root: Node) -> Node | None:
         """Return what a select stores into an array updated in place, if its other operand is the array's old value."""
         previous = self.in_place.get(name)
-        if previous is None or root.op != "select_n" or len(root.inputs) != 3 or previous not in root.inputs[1:]:
+        if previous is None or not root.is_binary_select or previous not in root.inputs[1:]:
             return None
         return root.inputs[2 if root.inputs[1] is previous else 1]
 
@@ -447,7 +452,7 @@ class KernelBuilder(ElementEmitter):
         shape = loop_shape(roots[0])
         if group > 1:
             for node in find_loop_body(roots, self._available):
-                is_inner = node.op in REDUCTION_OPS and not is_cooperative_reduction(node)
+                is_inner = node.kind is Kind.REDUCTION and not is_cooperative_reduction(node)
                 if is_inner and squeeze_shape(node.shape) == shape:
                     prefetch_reduction(self, node, tuple(self.full_index(node.shape, index)))
             return
@@ -464,10 +469,8 @@ class KernelBuilder(ElementEmitter):
 
     def _emit_collective(self, node: Node) -> None:
         """Emit an operation with barriers of its own."""
-        if node.op in CONTROL_FLOW_OPS:
-            self.output_storage[node.id] = emit_control_flow(self, node)
-        else:
-            emit_collective(self, node)
+        assert node.spec.emit_collective is not None
+        node.spec.emit_collective(self, node)
         self._available.add(node.id)
 
     def materialise(self, node: Node) -> str:

@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from galapax.fused.c_expressions import CUMULATIVE_OPS, TYPE_SUFFIXES, c_type, combine, identity_element
-from galapax.fused.expr import Expr, Index
-from galapax.fused.graph import Node, NotFusible
+from galapax.fused.array_ir import Node, NotFusible
+from galapax.fused.c_expressions import TYPE_SUFFIXES, Expr, Index, c_type, combine, identity_element
 from galapax.fused.value_ranges import value_range
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class _ScanEmitter:
         self.e, self.node, self.target, self.rows, self.per_block = e, node, target, rows, per_block
         self.operand, self.axis = node.inputs[0], node.params["axis"]
         self.n = node.shape[self.axis]
-        self.operation = CUMULATIVE_OPS[node.op]
+        self.operation = node.spec.combiner
         self.c_operation = f"{self.operation}_{TYPE_SUFFIXES[node.dtype]}"
         self.identity = identity_element(self.operation, node.dtype)
         self.size_arguments = f"{self.n}, {int(per_block)}"

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from galapax.fused.c_expressions import CUMULATIVE_OPS, ELEMENTWISE
+from galapax.fused.array_ir import Kind, Node, Region, postorder
 from galapax.fused.cost_model import (
     COST_CAP,
     MAX_RECOMPUTE_OPS,
@@ -21,13 +21,8 @@ from galapax.fused.cost_model import (
     estimate_element_ops,
     op_weight,
 )
-from galapax.fused.graph import Node, Region, postorder
 from galapax.fused.iteration_domains import (
-    CONTROL_FLOW_OPS,
-    LEAF_OPS,
     MAX_REGISTER_ELEMENTS,
-    SCATTER_OPS,
-    SHAPE_OPS,
     axis_lengths,
     dependencies,
     is_collective,
@@ -62,7 +57,7 @@ class StagePlan:
 
 def is_root(node: Node, materialised: set[int]) -> bool:
     """True if a parallel loop or a collective operation computes the node."""
-    is_stored = node.id in materialised or node.op in ("alloc", "bitplanes")
+    is_stored = node.id in materialised or node.spec.is_stored
     return is_stored or is_cooperative_reduction(node) or is_collective(node)
 
 
@@ -160,17 +155,17 @@ def _find_branch_only(order: list[Node], materialised: set[int]) -> set[int]:
             users.setdefault(operand.id, set()).add(node.id)
     branch_only = set()
     for select in order:
-        if select.op != "select_n" or len(select.inputs) != 3 or select.size <= 1:
+        if not select.is_binary_select or select.size <= 1:
             continue
         for case in select.inputs[1:]:
             exclusive = {select.id} if select.inputs.count(case) == 1 else set()
             cost = 0.0
             for node in _elementwise_operands(case):
-                if not exclusive or node.op in LEAF_OPS or is_root(node, materialised):
+                if not exclusive or node.kind is Kind.LEAF or is_root(node, materialised):
                     continue
                 if not users.get(node.id, set()) <= exclusive:
                     continue
-                if reduction_length(node) > 1 or node.op in CUMULATIVE_OPS or node.op == "tuple_element":
+                if reduction_length(node) > 1 or node.kind in (Kind.CUMULATIVE, Kind.OUTPUT):
                     cost = -math.inf  # a branch must not contain loops
                 exclusive.add(node.id)
                 cost += op_weight(node)
@@ -183,7 +178,7 @@ def _elementwise_operands(node: Node) -> list[Node]:
     """Return a node and its elementwise operands, each before its inputs."""
 
     def inputs_of(node: Node) -> tuple[Node, ...]:
-        return node.inputs if node.op in ELEMENTWISE or node.op in SHAPE_OPS or node.op == "slice" else ()
+        return node.inputs if node.kind in (Kind.ELEMENTWISE, Kind.VIEW) or node.op == "slice" else ()
 
     return postorder([node], inputs_of)[::-1]
 
@@ -205,7 +200,7 @@ def _assign_stages(
 
 def _count_barriers(stages: list[list[Node]]) -> int:
     """Count the barriers of a plan."""
-    collective_barriers = [1 if n.op in SCATTER_OPS else 2 for stage in stages for n in stage if is_collective(n)]
+    collective_barriers = [1 if n.kind is Kind.SCATTER else 2 for stage in stages for n in stage if is_collective(n)]
     return sum(collective_barriers) + sum(any(not is_collective(n) for n in stage) for stage in stages)
 
 
@@ -221,7 +216,9 @@ def _recompute_cost(node: Node, order: list[Node], materialised: set[int], stage
             for user in users.get(node.id, ()):
                 root = is_root(user, materialised)
                 user_reads = {(stage_of[user.id], loop_shape(user)): float(user.size)} if root else read(user)
-                is_table = user.op == "gather" and user.inputs[0] is node  # a gather reads elements of its own choice
+                is_table = (
+                    user.kind is Kind.GATHER and user.inputs[0] is node
+                )  # a gather reads elements of its own choice
                 for loop, count in user_reads.items():
                     elements, previous = reduction_length(user) * count, counts.get(loop, 0.0)
                     counts[loop] = previous + elements if is_table else max(previous, elements)
@@ -229,7 +226,7 @@ def _recompute_cost(node: Node, order: list[Node], materialised: set[int], stage
         return reads[node.id]
 
     cost = estimate_element_ops(order, materialised)[node.id]
-    if cost >= COST_CAP or any(u.op in CONTROL_FLOW_OPS for u in users.get(node.id, ())):
+    if cost >= COST_CAP or any(u.kind is Kind.CONTROL_FLOW for u in users.get(node.id, ())):
         return math.inf
     return sum(read(node).values()) * cost
 
@@ -249,7 +246,7 @@ def _find_stage(root: Node, roots: set[int], stage_of: dict[int, int], available
         if (node.id, mapped_axes) in visited or node.id in available:
             continue
         visited.add((node.id, mapped_axes))
-        if node.op == "tuple_element":
+        if node.kind is Kind.OUTPUT:
             node, mapped_axes = node.inputs[0], None
         if node.id in stage_of and node.id in roots:
             # no barrier is needed for an element that the same thread computed; bit planes have a loop of their own
@@ -275,7 +272,7 @@ def _choose_materialised(order: list[Node], materialised: set[int]) -> set[int]:
             loops |= {user.id: loop_shape(user)} if is_root(user, materialised) else sinks[user.id]
             repeats_work = repeats_work or _repeats_work(user, node, cost[node.id])
         sinks[node.id] = loops
-        if node.op in LEAF_OPS or node.op == "tuple_element" or is_root(node, materialised) or node.size <= 1:
+        if node.kind in (Kind.LEAF, Kind.OUTPUT) or is_root(node, materialised) or node.size <= 1:
             continue
         ops = cost[node.id]
         if node.size > MAX_REGISTER_ELEMENTS and (
@@ -287,7 +284,7 @@ def _choose_materialised(order: list[Node], materialised: set[int]) -> set[int]:
             materialised.add(node.id)
     # materialise what a loop or branch reads, however cheap it is
     read_by_control_flow = {
-        n.id for n in order if n.op not in SHAPE_OPS and any(u.op in CONTROL_FLOW_OPS for u in users[n.id])
+        n.id for n in order if n.kind is not Kind.VIEW and any(u.kind is Kind.CONTROL_FLOW for u in users[n.id])
     }
     estimate_element_ops(order, materialised, required | read_by_control_flow)
     return materialised
@@ -295,21 +292,21 @@ def _choose_materialised(order: list[Node], materialised: set[int]) -> set[int]:
 
 def _repeats_work(user: Node, node: Node, cost: float) -> bool:
     """True if the user would compute elements of the node several times over."""
-    if user.op in ("sort", "cholesky"):
+    if user.kind is Kind.COLLECTIVE:
         return True
-    if user.op in CONTROL_FLOW_OPS:  # read in each iteration
+    if user.kind is Kind.CONTROL_FLOW:  # read in each iteration
         return cost > 1
-    if user.op == "gather":
+    if user.kind is Kind.GATHER:
         if node is user.inputs[0]:
             return cost > 2 and user.size >= node.size // 2
         return cost > MAX_RECOMPUTE_OPS and _loop_size(user) >= 2 * _loop_size(node)
-    if user.op == "dot_general":
+    if user.kind is Kind.CONTRACTION:
         return cost > 2
-    if user.op in CUMULATIVE_OPS:
+    if user.kind is Kind.CUMULATIVE:
         return cost > (MAX_RECOMPUTE_OPS if is_collective(user) else 2)
     if user.size <= MAX_REGISTER_ELEMENTS and reduction_length(user) > 1 and not is_cooperative_reduction(user):
         return cost > MAX_RECOMPUTE_OPS_IN_LOOP  # a short reduction, repeated by every thread
-    if user.op in ("concatenate", "stack"):
+    if user.kind is Kind.JOIN:
         return False
     return cost > MAX_RECOMPUTE_OPS and _loop_size(user) >= 2 * _loop_size(node)
 

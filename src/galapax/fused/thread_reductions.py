@@ -6,17 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from galapax.fused.array_ir import Node, NotFusible
 from galapax.fused.c_expressions import (
-    CUMULATIVE_OPS,
-    REDUCTION_OPS,
     TYPE_SUFFIXES,
+    Expr,
+    Index,
     c_literal,
     c_type,
     combine,
+    element_key,
     identity_element,
+    index_text,
 )
-from galapax.fused.expr import Expr, Index, element_key, index_text
-from galapax.fused.graph import Node, NotFusible
 from galapax.fused.iteration_domains import MAX_UNROLLED_STEPS, reduction_length
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _open_step_loops(
 def emit_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     """Emit a reduction: unrolled if short, split among a thread group if there is one, else a serial loop."""
     operand, axes = node.inputs[0], node.params["axes"]
-    operation = REDUCTION_OPS[node.op]
+    operation = node.spec.combiner
     lengths = [operand.shape[a] for a in axes]
     depth = e.index_depth(index)
     group_size, group_depth = e.thread_group or (1, -1)
@@ -116,7 +117,7 @@ def emit_arg_extreme(e: ElementEmitter, node: Node, index: tuple[Index, ...]) ->
     operand, (axis,) = node.inputs[0], node.params["axes"]
     n, depth = operand.shape[axis], e.index_depth(index)
     extreme, position = e.new_name("s"), e.new_name("s")
-    comparison = f"later_{'least' if node.op == 'argmin' else 'most'}_{TYPE_SUFFIXES[operand.dtype]}"
+    comparison = f"later_{node.spec.combiner}_{TYPE_SUFFIXES[operand.dtype]}"
     with e.hoist_to(depth):
         first = e.emit_element(operand, (*index[:axis], 0, *index[axis:]))
         e.emit_line(f"{c_type(operand.dtype)} {extreme} = {first.text}; int {position} = 0;")
@@ -163,7 +164,7 @@ def emit_dot(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
 
 def emit_serial_scan(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     """Emit an element of a short scan: each thread accumulates up to its own position."""
-    operand, axis, operation = node.inputs[0], node.params["axis"], CUMULATIVE_OPS[node.op]
+    operand, axis, operation = node.inputs[0], node.params["axis"], node.spec.combiner
     depth, accumulator, k = e.index_depth(index), e.new_name("s"), e.new_name("k")
     position = index_text(index[axis])
     start, end = (position, str(node.shape[axis] - 1)) if node.params["reverse"] else ("0", position)

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.core.evaluation import Shape
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Shape
 from galapax.local import augmented_lagrangian, lbfgs, sqp
 from galapax.local.augmented_lagrangian import Interval, LagrangianDescent
 from galapax.local.lbfgs import ENDED, Descent
@@ -49,6 +48,7 @@ class RefinedRuns(NamedTuple):
     violation: Array  # (R,), 0 without constraints
     evaluations: Array  # (R,), 0 for runs that were left alone
     smooth: Array  # (R,) bool: the gradient agreed with the function
+    expected_gain: Array  # (R,), decrease of the value that the next step would predict
 
 
 def min_evaluations(shape: Shape) -> int:
@@ -92,7 +92,8 @@ def _refine_in_box(
     spent = jnp.where(limit > 0, _fixed_cost(formulas.shape), 0).astype(jnp.int32)
     state, spent = _iterate_until_done(step, lambda s: s.status != ENDED, start, spent, limit, smooth)
     evaluation = formulas(consts, state.x)
-    return RefinedRuns(state.x, evaluation.fitness, jnp.where(evaluation.failed, jnp.inf, 0), spent, smooth)
+    violation, expected_gain = jnp.where(evaluation.failed, jnp.inf, 0), -jnp.sum(state.path * state.slope, axis=1)
+    return RefinedRuns(state.x, evaluation.fitness, violation, spent, smooth, expected_gain)
 
 
 def _refine_constrained(
@@ -157,7 +158,7 @@ def _refine_constrained(
         best_x = jnp.where(is_exact[:, None], projected, best_x)
         value = jnp.where(is_exact, exact.fitness, value)
         violation = jnp.where(is_exact, exact.violation, violation)
-    return RefinedRuns(best_x, value, violation, spent, smooth)
+    return RefinedRuns(best_x, value, violation, spent, smooth, jnp.zeros_like(value))
 
 
 def _select_best(formulas: Formulas, consts: Constants, points: Array) -> tuple[Array, Array, Array]:
@@ -206,7 +207,7 @@ def _refine_by_sqp(
             trial_groups.append((trials, evaluate_trials(trials)))
         trials, outputs = (jnp.concatenate(arrays, axis=1) for arrays in zip(*trial_groups, strict=True))
         x, gain = jax.vmap(lambda s, t, f: sqp.choose_trial(s, t, f, shape.eq))(new, trials, outputs)
-        outputs, slopes = linearise(bounds.lower + bounds.span * x)
+        outputs, slopes = linearise(jnp.asarray(bounds.lower) + bounds.span * x)
         new = jax.vmap(sqp.tell)(new, x, gain, outputs / units, slopes / units[..., None])
         return (
             _select_runs(is_active, new, old),

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from galapax.local.log import SampleLog
-from galapax.local.quadratic import Quadratic, minimize_in_box, minimize_with_constraints
+from galapax.local.trust_region import Quadratic, minimize_in_box, minimize_with_constraints
 
 SUFFICIENT_MERIT_DECREASE = 1e-4
 MAX_BACKTRACKS = 8

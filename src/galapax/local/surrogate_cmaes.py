@@ -13,7 +13,7 @@ from collections.abc import Generator
 import numpy as np
 
 from galapax.local.log import SampleLog
-from galapax.local.quadratic import minimize_in_ball
+from galapax.local.trust_region import minimize_in_ball
 
 AGREEMENT = 0.85  # Kendall's tau of model and function from which on the model ranks the rest
 MIN_COMPARED = 15  # latest points that are compared, at least

@@ -1,22 +1,28 @@
-"""Devices, platforms, cores and free memory: the only module that asks JAX or the operating system about them."""
+"""Devices, platforms, cores, free memory and processes: only this module asks JAX or the system about them.
+
+In a run of several processes `jax.distributed.initialize` connects them before anything is computed. All make the same
+calls in the same order; batches of runs are divided among them, and they exchange small arrays of the host.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax._src import core, xla_bridge  # JAX has no public way to ask whether it has begun, or is tracing
 from jax.core import Tracer
+from jax.experimental import multihost_utils
 
-from galapax.numerics import devices
+from galapax.core.errors import InputError, LostProcess
 
 CONFIG: Any = jax.config  # its settings have no types
 GPU_PLATFORMS = {"cuda", "rocm", "gpu"}
@@ -89,7 +95,7 @@ def device_name() -> str:
     return "CPU" if on_cpu() else default_device().device_kind
 
 
-def compile_settings() -> tuple[Any, ...]:
+def compile_settings() -> tuple[Hashable, ...]:
     """Return what a compiled program depends on besides its function and arguments: platform, device and float64."""
     return platform(), CONFIG.jax_default_device, bool(CONFIG.jax_enable_x64)
 
@@ -248,11 +254,11 @@ MAX_CACHED_TRANSFER_BYTES = 1024  # of one array; larger ones are sent each time
 MAX_CACHED_ARRAYS = 1024  # least recently used ones are dropped
 
 
-def device_put_cached(tree: Any, device: Any = None) -> Any:
+def device_put_cached(tree: object, device: jax.Device | jax.sharding.Sharding | None = None) -> Any:
     """Put a tree of arrays onto a device, like `jax.device_put`; the arrays must not be donated, as they are shared."""
     leaves, structure = jax.tree.flatten(tree)
-    settings = devices.compile_settings()
-    out: list[Any] = [None] * len(leaves)
+    settings = compile_settings()
+    out: list[jax.Array | None] = [None] * len(leaves)
     uncached = []
     for i, leaf in enumerate(leaves):
         if isinstance(leaf, np.ndarray | np.generic) and leaf.nbytes <= MAX_CACHED_TRANSFER_BYTES:
@@ -269,10 +275,125 @@ def device_put_cached(tree: Any, device: Any = None) -> Any:
 
 
 @lru_cache(maxsize=MAX_CACHED_ARRAYS)
-def _put_array(content: bytes, dtype: np.dtype, shape: tuple[int, ...], device: Any, settings: Any) -> jax.Array:
+def _put_array(
+    content: bytes,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    device: jax.Device | jax.sharding.Sharding | None,
+    settings: Hashable,
+) -> jax.Array:
     return jax.device_put(np.frombuffer(content, dtype).reshape(shape), device)
 
 
 @lru_cache(maxsize=MAX_CACHED_ARRAYS)
-def _put_number(kind: str, value: Any, device: Any, settings: Any) -> jax.Array:
+def _put_number(
+    kind: str, value: Any, device: jax.Device | jax.sharding.Sharding | None, settings: Hashable
+) -> jax.Array:
     return jax.device_put(float.fromhex(value) if kind == "float" else value, device)
+
+
+CONNECT_TIMEOUT = 300  # seconds to wait for the other processes
+HEARTBEAT_TIMEOUT = 30  # seconds of silence after which a process counts as lost
+
+
+def is_distributed() -> bool:
+    """Whether this process is one of several that compute together."""
+    return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def process_count() -> int:
+    return jax.process_count() if is_distributed() else 1
+
+
+def process_index() -> int:
+    """Return the number of this process, from 0. Process 0 writes files and shows progress."""
+    return jax.process_index() if is_distributed() else 0
+
+
+def connect(coordinator: str | None, process_id: int | None, processes: int | None) -> None:
+    """Connect to the other processes. coordinator: "host:port" of process 0; "auto" asks SLURM or the MPI launcher for
+    everything.
+    """
+    if coordinator is None:
+        if process_id is not None or processes is not None:
+            raise InputError("process-id and num-processes need the coordinator, host:port of process 0.")
+        return
+    options: dict[str, Any] = {}
+    if coordinator != "auto":
+        host, _, port = coordinator.rpartition(":")
+        if not host or not port.isdigit():
+            raise InputError(f'the coordinator must be host:port of process 0, or "auto"; got {coordinator!r}.')
+        if process_id is None or processes is None or not 0 <= process_id < processes:
+            raise InputError(
+                f"with a coordinator, give process-id and num-processes, such as 0 and 4; "
+                f"got {process_id} and {processes}."
+            )
+        options = {"coordinator_address": coordinator, "process_id": process_id, "num_processes": processes}
+    elif process_id is not None or processes is not None:
+        raise InputError('with the coordinator "auto", leave process-id and num-processes out.')
+    try:
+        jax.distributed.initialize(
+            **options, initialization_timeout=CONNECT_TIMEOUT, heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT
+        )
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"the processes could not be connected: {str(error).splitlines()[0]}") from error
+
+
+class ProcessShard:
+    """The rows that this process computes, of all that the processes compute together.
+
+    sizes: rows of each batch; a batch belongs to one process, and neighbours stay together.
+    alone: this process takes them all.
+    """
+
+    def __init__(self, sizes: Sequence[int], alone: bool = False) -> None:
+        processes, me = (1, 0) if alone else (process_count(), process_index())
+        ends = [len(sizes) * (p + 1) // processes for p in range(processes)]
+        starts = [0, *ends[:-1]]
+        self.batches = range(starts[me], ends[me])
+        self.counts = [sum(sizes[a:b]) for a, b in zip(starts, ends, strict=True)]  # rows of each process
+        self.first, self.local, self.total = sum(self.counts[:me]), self.counts[me], sum(sizes)
+
+    @property
+    def is_distributed(self) -> bool:
+        return len(self.counts) > 1
+
+    def gather(self, pieces: list[np.ndarray]) -> np.ndarray:
+        """Gather the rows of all processes, in their order, from the pieces of this one."""
+        rows = np.concatenate(pieces)
+        if not self.is_distributed:
+            return rows
+        dtype = rows.dtype
+        rows = rows.astype(np.uint8) if dtype.kind == "b" else rows
+        padded = np.zeros((max(self.counts), *rows.shape[1:]), rows.dtype)
+        padded[: len(rows)] = rows
+        gathered = _all_gather(padded)
+        return np.concatenate([block[:n] for block, n in zip(gathered, self.counts, strict=True)]).astype(dtype)
+
+
+Item = TypeVar("Item")
+
+
+def all_gather_object(value: Item) -> list[Item]:
+    """Gather a pickled object from every process, in their order. The processes run one program and trust each
+    other.
+    """
+    if not is_distributed():
+        return [value]
+    payload = np.frombuffer(pickle.dumps(value), np.uint8)
+    sizes = _all_gather(np.array([len(payload)], np.int32))[:, 0]
+    capacity = 1 << int(sizes.max() - 1).bit_length()  # a power of two: each size is a program
+    padded = np.zeros(capacity, np.uint8)
+    padded[: len(payload)] = payload
+    gathered = _all_gather(padded)
+    return [pickle.loads(row[:size].tobytes()) for row, size in zip(gathered, sizes, strict=True)]
+
+
+def _all_gather(array: np.ndarray) -> np.ndarray:
+    try:
+        return np.asarray(multihost_utils.process_allgather(array))
+    except (ValueError, RuntimeError) as error:  # of a connection that was closed
+        raise LostProcess(
+            "another process of this run has ended, so this one cannot go on: start all of them again; with a "
+            f"checkpoint, resume=True goes on from the last one. ({str(error).splitlines()[0][:200]})"
+        ) from None

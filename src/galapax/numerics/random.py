@@ -72,6 +72,9 @@ class Stream(IntEnum):
     EMIGRATION = 2**31 + 1  # who leaves an island
     IMMIGRATION = 2**31 + 2  # whose place a migrant takes
     RESAMPLE = 2**31 + 3  # points drawn in the place of failed ones
+    NOISE = 2**31 + 4  # keys of a random objective
+    SCENARIOS = 2**31 + 6  # uncertain quantities
+    ESTIMATE = 2**31 + 5  # the same, of evaluations after the search
 
 
 class Domain(IntEnum):

@@ -10,14 +10,19 @@ import numpy as np
 
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import EvaluationError, InputError
-from galapax.core.evaluation import OUTPUT_NAMES, Shape, returned_by_fun
 from galapax.core.options import Workers
-from galapax.core.problem import BLACK_BOX_EQ_TOLERANCE, Problem, derive_eq_tolerance
+from galapax.core.problem import (
+    BLACK_BOX_EQ_TOLERANCE,
+    OUTPUT_NAMES,
+    Problem,
+    Shape,
+    derive_eq_tolerance,
+    returned_by_fun,
+)
 from galapax.core.user_code import as_user_error
 from galapax.objective import worker
-from galapax.objective.compatibility import check_arity, check_names
-from galapax.objective.evaluation_log import EvaluationLog
-from galapax.objective.failures import Failed, WorkerTraceback
+from galapax.objective.evaluation_log import EvaluationLog, Failed, WorkerTraceback
+from galapax.objective.function_identity import check_arity, check_names
 from galapax.objective.remote import RemoteEvaluator
 from galapax.objective.worker import Answer, Call, Failure, Functions
 
@@ -90,6 +95,8 @@ class BlackBox:
         self.interrupted = False  # whether it was, or the user's code raised it by itself
         self.n_probed = 0  # candidates of the first run that were called to learn `widths`
         self._under_way: tuple[np.ndarray, list[int], list[int | None]] | None = None  # points, places and their rows
+        self._runs: np.ndarray = np.zeros(0, int)  # that the points of the last call belong to
+        self._runs_of_generation: set[int] = set()  # whose points were asked for
         self._tries: list[int] = []  # failed attempts of each row of the stream
 
     @property
@@ -99,7 +106,7 @@ class BlackBox:
         return Shape(width["fun"], width["ineq"], width["eq"])
 
     @property
-    def returned_constraints(self) -> dict[str, Any]:
+    def returned_constraints(self) -> dict[str, object]:
         """The constraints that its fun was found to return."""
         return {
             name: returned_by_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls
@@ -129,13 +136,14 @@ class BlackBox:
         """Why no more points can be evaluated, if so."""
         return self.remote.halted if self.remote is not None else ""
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, object]:
         """Return the state for a checkpoint: the log, with the calls of the present generation that have ended."""
-        under_way: list[tuple[np.ndarray, Call]] = []
+        under_way: list[tuple[np.ndarray, Call, int]] = []
         if self._under_way is not None and self.remote is not None:
             points, places, rows = self._under_way
             calls = zip(places, self.remote.calls, strict=False)
-            under_way = [(points[i], call) for i, call in calls if call is not None and rows[i] is None]
+            open_calls = [(i, call) for i, call in calls if call is not None and rows[i] is None]
+            under_way = [(points[i], call, int(self._runs[i])) for i, call in open_calls]
         state = {"eq_tolerance": self.eq_tolerance, "widths": dict(self.widths), "n_probed": self.n_probed}
         return state | {"log": self.log.to_plain(under_way)}
 
@@ -149,9 +157,19 @@ class BlackBox:
         if len(log) >= len(self.log):  # else an earlier attempt of this process has made more of the same calls
             self.log = log
 
+    def add_known(self, points: np.ndarray, answers: list[Answer], widths: dict[str, int]) -> None:
+        """Add points (k, d) whose values were known before, so that none of them is called. widths: see there."""
+        self.widths = dict(widths)
+        self.log.add_known(self._canonical(points), answers, widths)
+
+    def is_known(self, points: np.ndarray) -> np.ndarray:
+        """Whether the values of points (n, d) were known before, (n,)."""
+        return np.array([self.log.find_known(x.tobytes()) is not None for x in self._canonical(points)], bool)
+
     def complete_generation(self) -> None:
         """Close a generation, once the search was given all of its values."""
-        self.log.complete_generation(self.widths)
+        self.log.complete_generation(self.widths, self._runs_of_generation)
+        self._runs_of_generation = set()
         self.n_probed = 0
 
     def settle_eq_tolerance(self, equalities: np.ndarray) -> None:
@@ -168,11 +186,12 @@ class BlackBox:
         if self.remote is not None:
             self.remote.close()
 
-    def probe(self, candidates: np.ndarray) -> None:
-        """Call some of the first candidates (k, d), to learn how many numbers they give; `widths` stays empty where
-        none has a value. The first generation takes what came of them from the log.
+    def probe(self, candidates: np.ndarray, run: int) -> None:
+        """Call some of the first candidates (k, d) of a run, to learn how many numbers they give; `widths` stays empty
+        where none has a value. The first generation takes what came of them from the log.
         """
         self.n_probed += len(candidates)
+        self._runs = np.full(len(candidates), run)
         candidates = self._canonical(candidates)
         candidates = candidates[np.sort(np.unique(candidates, axis=0, return_index=True)[1])]  # each once, in order
         answers = self._answers(candidates)
@@ -180,9 +199,13 @@ class BlackBox:
             self.widths = {}
         self.log.reopen()
 
-    def __call__(self, candidates: np.ndarray) -> dict[str, np.ndarray]:
-        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made."""
-        candidates = self._canonical(candidates)
+    def __call__(self, candidates: np.ndarray, runs: np.ndarray) -> dict[str, np.ndarray]:
+        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made.
+
+        runs: (N,) the numbers of the runs that ask.
+        """
+        candidates, self._runs = self._canonical(candidates), runs
+        self._runs_of_generation.update(np.unique(runs).tolist())
         self.missed = np.zeros(len(candidates), bool)
         if not len(candidates):
             return {name: np.zeros((0, self.widths.get(name, 1))) for name in self.widths or self.functions.calls}
@@ -201,11 +224,12 @@ class BlackBox:
             raw["fun"] = orient(raw["fun"], self.maximize)
         return raw
 
-    def start_stream(self, points: np.ndarray) -> None:
-        """Start evaluating points one by one as workers become free, see `poll`."""
+    def start_stream(self, points: np.ndarray, n_sent: int, run: int) -> None:
+        """Start evaluating the first points of a run one by one as workers become free, see `poll`."""
         assert self.remote is not None
+        self._runs = np.full(len(points), run)
         self._tries = [0] * len(points)
-        self.remote.start_stream(points)
+        self.remote.start_stream(points, n_sent)
 
     def send(self, row: int) -> None:
         """Evaluate a row of the stream again, at its present point."""
@@ -236,7 +260,9 @@ class BlackBox:
                         self.remote.send(row)
                         continue
                     self._tries[row] = 0
-                    self.log.append(self._canonical(points[row]), call._replace(answer=answer))
+                    run = int(self._runs[row])
+                    self._runs_of_generation.add(run)
+                    self.log.append(self._canonical(points[row]), call._replace(answer=answer), run)
                     out[row] = {name: values[0] for name, values in self._raw(points[row][None], [answer]).items()}
         except KeyboardInterrupt:
             self.interrupted = True
@@ -274,8 +300,9 @@ class BlackBox:
     def _answers(self, points: np.ndarray) -> list[Answer | None]:
         """Return the answer of each point, from the log or by calling; None for those that were not reached."""
         keys = [x.tobytes() for x in points]
-        is_first_call = not len(self.log)
-        rows = [self.log.claim(key) for key in keys]
+        is_first_call = len(self.log) == self.log.n_known
+        rows = [self.log.find_known(key) for key in keys]
+        rows = [self.log.claim(key) if row is None else row for key, row in zip(keys, rows, strict=True)]
         places = [i for i, row in enumerate(rows) if row is None]
         if self.workers.memoize:
             for i in places:
@@ -286,8 +313,9 @@ class BlackBox:
         else:
             to_call = places
         self._call(points, to_call, rows)
-        if is_first_call:
-            self._raise_first_error(points, rows)
+        if is_first_call and to_call:
+            self._raise_first_error(points[to_call], [rows[i] for i in to_call])
+            self._refuse_other_sizes([row for i in to_call if (row := rows[i]) is not None])
         if not self.widths:
             self._learn_widths([self.log.answer(row) for row in rows if row is not None])
             self._check_sizes([row for row in rows if row is not None])
@@ -334,7 +362,8 @@ class BlackBox:
 
     def _call_each(self, points: np.ndarray, places: list[int], rows: list[int | None]) -> None:
         ends_at_failure = not self.workers.retries and self.on_failure == "raise"
-        raises_first = not self.workers.retries and self.on_failure is None and not len(self.log)
+        is_first_call = len(self.log) == self.log.n_known
+        raises_first = not self.workers.retries and self.on_failure is None and is_first_call
         for i in places:
             call = worker.call_point(self.functions.calls, points[i])
             self._note_call(points[i], i, call, rows)
@@ -347,7 +376,7 @@ class BlackBox:
     def _note_call(self, point: np.ndarray, place: int, call: Call, rows: list[int | None]) -> None:
         row = rows[place]
         if row is None:
-            rows[place] = self.log.append(point, call)
+            rows[place] = self.log.append(point, call, int(self._runs[place]))
         else:
             self.log.amend(row, call)
 
@@ -389,6 +418,13 @@ class BlackBox:
             failure = self._find_wrong_size(self.log.answer(row))
             if failure is not None:
                 self.log.reject(row, failure)
+
+    def _refuse_other_sizes(self, rows: list[int]) -> None:
+        """Refuse functions that do not give as many numbers as the known values have."""
+        answers = [self.log.answer(row) for row in rows]
+        odd = [answer for answer in answers if isinstance(answer, Failure) and answer.odd]
+        if self.log.n_known and odd and len(odd) == len(answers):
+            raise InputError(f"{odd[0].error}: those of initial. Give the values that fun, ineq and eq return.")
 
     def _find_wrong_size(self, answer: Answer) -> Failure | None:
         """Return the failure of an answer with more or fewer numbers than the others, if it is one."""

@@ -1,22 +1,71 @@
-"""The log of a black box: every call that was made, once, in the order of its generation.
+"""The log of a black box: every call that was made, once, in the order of its generation; and what a failure means.
 
 All that a run remembers of its calls is looked up here. A call belongs to the generation that asked for it, and is open
 until that generation is complete. A generation that begins again, after a crash or because the first calls showed that
 the problem needs another algorithm, takes its open calls from the log and makes the others. With `memoize` any call of
 the same point will do. The constraints of the answer, the failures and `result.evaluations` are read from here too.
+A failed evaluation becomes +inf in one place, by the policy that the user chose.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.evaluation import OUTPUT_NAMES
+from galapax.core.errors import InputError
+from galapax.core.problem import OUTPUT_NAMES, EqTolerance, Evaluation
 from galapax.objective.worker import Answer, Call, Failure
 
+POLICIES = ("worst", "raise", "resample")
+RESAMPLES = 3  # fresh points that may take the place of one that failed
+
+
+class Failed(NamedTuple):
+    """A point that could not be evaluated, and why. traceback: the user's lines, where a function raised."""
+
+    x: np.ndarray  # (d,)
+    error: str
+    traceback: str = ""
+
+
+class WorkerTraceback(Exception):
+    """The traceback of an exception in a worker process, as text: the cause of an EvaluationError."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def check_policy(on_failure: object) -> None:
+    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in POLICIES)):
+        raise InputError(f'on_failure must be "worst", "raise" or "resample", got {on_failure!r}.')
+
+
+def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: EqTolerance | None, xp: Any = jnp) -> Evaluation:
+    """Return the Evaluation of raw values (n, m), (n, p), (n, q): violations added up, failures marked and made worst.
+
+    eq_tolerance: None where it is not known yet, which counts as 0. xp: the array library, jax.numpy or numpy.
+    """
+    failed = ~xp.all(xp.isfinite(objectives), axis=1)
+    violation = None
+    if ineq is not None or eq is not None:
+        violation = xp.zeros(objectives.shape[0], objectives.dtype)
+        if ineq is not None:
+            violation = violation + xp.sum(xp.maximum(ineq, 0), axis=1)
+        if eq is not None:
+            violation = violation + xp.sum(
+                xp.maximum(xp.abs(eq) - xp.asarray(eq_tolerance or 0.0, eq.dtype), 0), axis=1
+            )
+        failed = failed | ~xp.isfinite(violation)
+        violation = xp.where(failed, xp.inf, violation)
+    return Evaluation(xp.where(failed[:, None], xp.inf, objectives), violation, failed, ineq, eq)
+
+
 MAX_LOG_BYTES = 2**30  # of completed generations; the oldest calls are dropped beyond
+NO_RUN = -1  # the number of no run
 MAX_LOOSE_CALLS = 8192  # completed calls that are not packed into arrays yet
 
 
@@ -27,7 +76,8 @@ class LogEntry(NamedTuple):
     answer: Answer
     seconds: float  # NaN where nobody knows
     worker: int  # numbered from 0 by their first answers; -1 where the worker was lost
-    generation: int  # counted over all searches of a run, from 1
+    run: int
+    generation: int  # counted over all searches of the run, from 1
 
 
 class CallTable(NamedTuple):
@@ -38,11 +88,12 @@ class CallTable(NamedTuple):
     failures: dict[int, Failure]  # by row
     seconds: np.ndarray  # (n,)
     worker: np.ndarray  # (n,) int
+    run: np.ndarray  # (n,) int
     generation: np.ndarray  # (n,) int
 
     @property
     def n_bytes(self) -> int:
-        arrays = (self.points, *self.values.values(), self.seconds, self.worker, self.generation)
+        arrays = (self.points, *self.values.values(), self.seconds, self.worker, self.run, self.generation)
         return sum(array.nbytes for array in arrays)
 
     def answer(self, row: int) -> Answer:
@@ -59,21 +110,25 @@ class CallTable(NamedTuple):
 class EvaluationLog:
     """Every call of a black box. Only open calls change: by a retry, or when their number of values is checked.
 
-    generation: that is evaluated now. n_cached: points of completed generations that needed no call.
+    Values that were known before belong to generation 0.
+
+    n_cached: points of completed generations that needed no call.
     """
 
     def __init__(self) -> None:
-        self.generation = 1
+        self.n_completed: Counter[int] = Counter()  # generations of each run
         self.n_cached = 0
         self.n_dropped = 0  # the oldest calls, see MAX_LOG_BYTES
         self._tables: list[CallTable] = []  # of completed generations
         self._entries: list[LogEntry] = []  # the later ones
         self._n_packed = 0  # calls before the entries, dropped ones included
-        self._n_completed = 0  # rows below belong to completed generations
+        self._n_closed = 0  # rows below belong to completed generations
         self._n_cached_now = 0  # points of the present generation that needed no call
         self._unclaimed: dict[bytes, list[int]] = {}  # open calls that no generation of this process has used
         self._latest: dict[bytes, int] = {}  # the last row of each point
         self._n_indexed = 0
+        self._known: dict[bytes, int] = {}  # the last row of each point whose value was known before
+        self.n_known = 0  # values that were
         self._widths: dict[str, int] = {}  # how many numbers a call gives, by name
         self._worker_numbers: dict[int, int] = {}  # by process
         self._first_worker_number = 0  # of this process; an earlier one may have had some
@@ -83,12 +138,25 @@ class EvaluationLog:
 
     # --- what the black box writes ---
 
-    def append(self, point: np.ndarray, call: Call, generation: int | None = None) -> int:
-        """Add a call and return its row. generation: that it belongs to, if not to the present one."""
-        generation = self.generation if generation is None else generation
-        entry = LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), generation)
+    def add_known(self, points: np.ndarray, answers: list[Answer], widths: dict[str, int]) -> None:
+        """Begin the log with points (k, d) whose values were known before; they belong to generation 0 of no run."""
+        if not len(self):
+            for point, answer in zip(points, answers, strict=True):
+                self.append(point, Call(answer), NO_RUN, generation=0)
+            self._n_closed, self._widths = len(self), dict(widths)
+
+    def append(self, point: np.ndarray, call: Call, run: int, generation: int | None = None) -> int:
+        """Add a call and return its row. generation: that it belongs to, if not to the present one of its run."""
+        entry = self._entry(point, call, run, generation)
         self._entries.append(entry)
+        if generation == 0:
+            self._known[entry.point] = len(self) - 1
+            self.n_known += 1
         return len(self) - 1
+
+    def _entry(self, point: np.ndarray, call: Call, run: int, generation: int | None = None) -> LogEntry:
+        generation = self.n_completed[run] + 1 if generation is None else generation
+        return LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), run, generation)
 
     def amend(self, row: int, call: Call) -> None:
         """Replace what came of an open call, after a retry."""
@@ -101,13 +169,13 @@ class EvaluationLog:
         """Turn an answer that cannot be used into a failure."""
         self._entries[row - self._n_packed] = self._entries[row - self._n_packed]._replace(answer=failure)
 
-    def complete_generation(self, widths: dict[str, int]) -> None:
-        """Close the calls of the present generation. widths: how many numbers a call gives, by name."""
+    def complete_generation(self, widths: dict[str, int], runs: Iterable[int]) -> None:
+        """Close the calls of the present generation of these runs. widths: how many numbers a call gives, by name."""
         self._widths = dict(widths)
-        self._n_completed = len(self)
+        self._n_closed = len(self)
         self._unclaimed = {}
         self.n_cached, self._n_cached_now = self.n_cached + self._n_cached_now, 0
-        self.generation += 1
+        self.n_completed.update(runs)
         if len(self._entries) >= MAX_LOOSE_CALLS:
             self._tables.append(_tabulate(self._entries, self._widths))
             self._n_packed, self._entries = len(self), []
@@ -118,7 +186,7 @@ class EvaluationLog:
         """Offer all calls of the present generation again, to a generation that begins anew."""
         self._n_cached_now = 0
         self._unclaimed = {}
-        for row in range(self._n_completed, len(self)):
+        for row in range(self._n_closed, len(self)):
             self._unclaimed.setdefault(self._entries[row - self._n_packed].point, []).append(row)
 
     # --- what is looked up ---
@@ -147,19 +215,25 @@ class EvaluationLog:
         last = self._latest.get(point)
         return None if last is None or last < self.n_dropped else last
 
+    def find_known(self, point: bytes) -> int | None:
+        """Return the row of a point whose value was known before."""
+        row = self._known.get(point)
+        return None if row is None or row < self.n_dropped else row
+
     def count_cached(self, n_points: int) -> None:
         """Count points of the present generation that needed no call."""
         self._n_cached_now += n_points
 
     def failures(self, limit: int) -> list[tuple[np.ndarray, Failure]]:
-        """Return the first failed points and why they failed."""
+        """Return the first points that failed when they were called, and why."""
         failures: list[tuple[np.ndarray, Failure]] = []
         for table in self._tables:
-            failures += [(table.points[row], failure) for row, failure in table.failures.items()]
+            called = [(row, failure) for row, failure in table.failures.items() if table.generation[row] > 0]
+            failures += [(table.points[row], failure) for row, failure in called]
             if len(failures) >= limit:
                 return failures[:limit]
         for entry in self._entries:
-            if isinstance(entry.answer, Failure):
+            if isinstance(entry.answer, Failure) and entry.generation > 0:
                 failures.append((np.frombuffer(entry.point), entry.answer))
                 if len(failures) >= limit:
                     break
@@ -171,23 +245,20 @@ class EvaluationLog:
 
     # --- checkpoints ---
 
-    def to_plain(self, under_way: Iterable[tuple[np.ndarray, Call]] = ()) -> dict[str, Any]:
-        """Return the log as plain data. under_way: calls that have ended and are not in it yet."""
-        n_loose = self._n_completed - self._n_packed
+    def to_plain(self, under_way: Iterable[tuple[np.ndarray, Call, int]] = ()) -> dict[str, Any]:
+        """Return the log as plain data. under_way: calls of runs that have ended and are not in it yet."""
+        n_loose = self._n_closed - self._n_packed
         completed = _concatenate([*self._tables, _tabulate(self._entries[:n_loose], self._widths)], self._widths)
         open_entries = self._entries[n_loose:]
-        open_entries += [
-            LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), self.generation)
-            for point, call in under_way
-        ]
+        open_entries += [self._entry(*call) for call in under_way]
         groups: dict[tuple[tuple[str, int], ...], list[int]] = {}  # before their number is known, sizes may differ
         for i, entry in enumerate(open_entries):
             groups.setdefault(_sizes_of(entry.answer), []).append(i)
         return {
-            "generation": self.generation,
+            "generations": dict(self.n_completed),
             "n_cached": self.n_cached,
             "n_dropped": self.n_dropped,
-            "n_completed": self._n_completed,
+            "n_closed": self._n_closed,
             "widths": dict(self._widths),
             "completed": completed.to_plain(),
             "open": [
@@ -200,21 +271,25 @@ class EvaluationLog:
     def from_plain(cls, data: dict[str, Any]) -> EvaluationLog:
         """Restore a log; the calls of the generation that was not complete are open, and unclaimed."""
         log = cls()
-        log.generation, log.n_cached, log.n_dropped = data["generation"], data["n_cached"], data["n_dropped"]
-        log._n_completed = log._n_packed = data["n_completed"]
+        log.n_completed = Counter(data["generations"])
+        log.n_cached, log.n_dropped = data["n_cached"], data["n_dropped"]
+        log._n_closed = log._n_packed = data["n_closed"]
         log._widths = dict(data["widths"])
         completed = CallTable.from_plain(data["completed"])
         log._tables = [completed] if len(completed.points) else []
         entries = {}
         for rows, plain in data["open"]:
             table = CallTable.from_plain(plain)
-            columns = zip(table.points, table.seconds, table.worker, table.generation, strict=True)
-            for i, (point, seconds, number, generation) in enumerate(columns):
-                answer = table.answer(i)
-                entries[rows[i]] = LogEntry(point.tobytes(), answer, float(seconds), int(number), int(generation))
+            columns = zip(table.points, table.seconds, table.worker, table.run, table.generation, strict=True)
+            for i, (point, seconds, *numbers) in enumerate(columns):
+                entries[rows[i]] = LogEntry(point.tobytes(), table.answer(i), float(seconds), *map(int, numbers))
         log._entries = [entries[i] for i in sorted(entries)]
-        numbers = [*completed.worker.tolist(), *(entry.worker for entry in log._entries)]
-        log._first_worker_number = max(numbers, default=-1) + 1
+        workers = [*completed.worker.tolist(), *(entry.worker for entry in log._entries)]
+        log._first_worker_number = max(workers, default=-1) + 1
+        generations = [*completed.generation.tolist(), *(entry.generation for entry in log._entries)]
+        known = [row for row, generation in enumerate(generations, log.n_dropped) if generation == 0]
+        keys = list(log._keys(log.n_dropped))
+        log._known, log.n_known = {keys[row - log.n_dropped]: row for row in known}, len(known)
         log.reopen()
         return log
 
@@ -252,6 +327,7 @@ def _tabulate(entries: list[LogEntry], widths: dict[str, int]) -> CallTable:
         failures={i: entry.answer for i, entry in enumerate(entries) if isinstance(entry.answer, Failure)},
         seconds=np.array([entry.seconds for entry in entries], np.float64),
         worker=np.array([entry.worker for entry in entries], np.int64),
+        run=np.array([entry.run for entry in entries], np.int64),
         generation=np.array([entry.generation for entry in entries], np.int64),
     )
 
@@ -269,5 +345,6 @@ def _concatenate(tables: list[CallTable], widths: dict[str, int]) -> CallTable:
         failures=failures,
         seconds=np.concatenate([table.seconds for table in tables]),
         worker=np.concatenate([table.worker for table in tables]),
+        run=np.concatenate([table.run for table in tables]),
         generation=np.concatenate([table.generation for table in tables]),
     )

@@ -1,4 +1,4 @@
-"""Which functions need no second tracing, and which look impure: what a function reads, by value where possible."""
+"""What functions read and return: which need no second tracing, which look impure, which fit together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import builtins
 import datetime
 import dis
 import functools
+import inspect
+import math
 import os
 import random
 import sys
@@ -16,8 +18,15 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from galapax.core.algorithm import Algorithm
+from galapax.core.checks import abbreviate
+from galapax.core.direction import Maximize, check_direction_count
+from galapax.core.errors import InputError
+from galapax.core.problem import Function, Problem, Shape
 from galapax.core.user_code import warn
 
 LIBRARIES = ("jax", "numpy", "math", "galapax")
@@ -31,12 +40,12 @@ class NotHashable(Exception):
     """Raised for a function that may read something mutable."""
 
 
-def closure_fingerprint(function: Any) -> Hashable:
+def closure_fingerprint(function: object) -> Hashable:
     """Return a key that is equal only for functions with equal code that read equal values; else raise NotHashable."""
     return _fingerprint_function(function, 0)
 
 
-def _fingerprint_value(value: Any, depth: int) -> Hashable:
+def _fingerprint_value(value: object, depth: int) -> Hashable:
     if depth > MAX_DEPTH:
         raise NotHashable
     if isinstance(value, IMMUTABLE):
@@ -53,7 +62,7 @@ def _fingerprint_value(value: Any, depth: int) -> Hashable:
     raise NotHashable
 
 
-def _fingerprint_function(function: Any, depth: int) -> Hashable:
+def _fingerprint_function(function: object, depth: int) -> Hashable:
     if type(function) is not types.FunctionType:
         raise NotHashable
     code, keyword_defaults = function.__code__, function.__kwdefaults__ or {}
@@ -105,7 +114,7 @@ MAX_FUNCTIONS = 100  # that are looked into
 MAX_ATTRIBUTES = 50  # of an object
 INSTALLED = ("site-packages", "dist-packages")  # folders of code that is not the user's
 
-_warned: weakref.WeakSet[Any] = weakref.WeakSet()
+_warned: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 class Reach:
@@ -115,11 +124,11 @@ class Reach:
     generators itself, with a seed or without.
     """
 
-    def __init__(self, function: Any) -> None:
-        self.generators: list[tuple[str, Any]] = []
+    def __init__(self, function: object) -> None:
+        self.generators: list[tuple[str, object]] = []
         self.clocks: list[str] = []
         self.makes_generators = False
-        self._seen: dict[int, Any] = {}  # holds them, so that no other object gets the same id
+        self._seen: dict[int, object] = {}  # holds them, so that no other object gets the same id
         self._visit(function, getattr(function, "__name__", "it"))
 
     def _visit(self, value: Any, name: str) -> None:
@@ -185,7 +194,7 @@ class Reach:
             self._visit(value, name)
 
 
-def _is_users(thing: Any) -> bool:
+def _is_users(thing: object) -> bool:
     """Whether a function or class was written by the user, and is not part of Python, of galapax or installed."""
     name = getattr(thing, "__module__", None) or ""
     top, file = name.partition(".")[0], str(getattr(sys.modules.get(name), "__file__", None) or "")
@@ -193,11 +202,11 @@ def _is_users(thing: Any) -> bool:
     return not (is_stdlib or _is_ours(thing) or any(folder in file for folder in INSTALLED))
 
 
-def _is_ours(thing: Any) -> bool:
+def _is_ours(thing: object) -> bool:
     return (getattr(thing, "__module__", None) or "").partition(".")[0] == "galapax"
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, object]:
     attributes = getattr(value, "__dict__", None)
     return attributes if isinstance(attributes, dict) else {}
 
@@ -205,9 +214,9 @@ def _attributes(value: Any) -> dict[str, Any]:
 _NOTHING = object()
 
 
-def _names_in(code: types.CodeType, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _names_in(code: types.CodeType, scope: dict[str, object]) -> Iterator[tuple[str, object]]:
     """What the names and dotted names in bytecode stand for, those of functions within it too."""
-    local: dict[str, Any] = {}
+    local: dict[str, object] = {}
     value: Any = _NOTHING
     path = ""
     for step in dis.get_instructions(code):
@@ -234,7 +243,7 @@ def _names_in(code: types.CodeType, scope: dict[str, Any]) -> Iterator[tuple[str
             yield from _names_in(const, scope | local)
 
 
-def _attribute(value: Any, name: str) -> Any:
+def _attribute(value: object, name: str) -> Any:
     """That of a module or class, which runs no code of the user; of an object only what it has by itself."""
     if value is _NOTHING:
         return value
@@ -270,7 +279,7 @@ class Draws:
         self._generators = shared + captured
         self._before = self._states()
 
-    def _states(self) -> list[Any]:
+    def _states(self) -> list[object]:
         return [_state(generator) for _, generator in self._generators]
 
     def warn(self, name: str, differs: Callable[[], bool]) -> None:
@@ -298,15 +307,113 @@ class Draws:
         )
 
 
-def _is_warned(function: Any) -> bool:
+def _is_warned(function: object) -> bool:
     try:
         return function in _warned
     except TypeError:  # it has no hash
         return False
 
 
-def _remember(function: Any) -> None:
+def _remember(function: object) -> None:
     try:
         _warned.add(function)
     except TypeError:
         return
+
+
+def check_names(problem: Problem, shape: Shape, maximize: Maximize) -> None:
+    """Raise an InputError unless names and directions are as many as objectives and constraints."""
+    check_direction_count(maximize, shape.objectives, problem.name)
+    for field, count in (("objectives", shape.objectives), ("constraint_names", shape.ineq + shape.eq)):
+        names = getattr(problem, field)
+        if names is not None and len(names) != count:
+            raise InputError(
+                f"{field} of problem {problem.name!r} has {len(names)} names for {count}; give one name for each."
+            )
+
+
+def check_compatibility(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
+    """Raise an InputError if the algorithm or the reference point does not suit the number of objectives."""
+    if shape.objectives > 1 and not algorithm.traits.multi_objective:
+        raise InputError(
+            f"fun of {problem.name!r} returns {shape.objectives} numbers, one per objective, and "
+            f"{type(algorithm).__name__} minimises one objective: return a single number, such as their jnp.sum, or "
+            'choose an algorithm for several objectives, such as "nsga2".'
+        )
+    if shape.objectives == 1 and algorithm.traits.multi_objective:
+        raise InputError(
+            f"fun of {problem.name!r} returns one number and {type(algorithm).__name__} is for several objectives: "
+            'return a vector, one number per objective, or choose an algorithm for one objective, such as "de".'
+        )
+    reference = problem.reference_point
+    if shape.objectives == 1 and reference is not None:
+        raise InputError(
+            f"reference_point applies to several objectives, and fun of {problem.name!r} returns one number: remove it."
+        )
+    if reference is not None and len(reference) != shape.objectives:
+        raise InputError(
+            f"reference_point must be {shape.objectives} numbers, one per objective of {problem.name!r}; "
+            f"got {abbreviate(reference)}."
+        )
+
+
+def count_objectives(problem: Problem, dtype: str, vectorized: int) -> int:
+    """Count the objectives by tracing; 1 if that fails, in which case tracing for the run reports the error.
+
+    dtype: the precision of the run, since JAX remembers arrays that a function closes over in the one it saw first.
+    vectorized: how many solutions the function takes at once, or 0.
+    """
+    arguments = (jax.random.key(0),) if has_key_parameter(problem.fun) else ()
+    for names_or_point in (problem.objectives, problem.reference_point):
+        if names_or_point is not None:
+            return int(np.size(names_or_point))
+    shape = (vectorized, problem.dim) if vectorized else (problem.dim,)
+    try:
+        with jax.enable_x64(dtype == "float64"):
+            out = jax.eval_shape(lambda x: problem.fun(x, *arguments), jax.ShapeDtypeStruct(shape, dtype))
+        shapes = [leaf.shape for leaf in jax.tree.leaves(out)]  # a list or tuple may be returned as well as an array
+        return sum(math.prod(shape[1:] if vectorized else shape) for shape in shapes)
+    except Exception:
+        return 1
+
+
+KEY_PARAMETERS = ("key", "rng_key")  # names of the second parameter of a random objective
+
+
+def has_key_parameter(function: Function) -> bool:
+    """Whether a function takes a JAX key as its second parameter, by the name of that."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    is_positional = len(parameters) > 1 and parameters[1].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return is_positional and parameters[1].name in KEY_PARAMETERS
+
+
+def check_arity(name: str, function: Function, vectorized: int = 0, n_arguments: int = 1) -> None:
+    """Raise an InputError unless the function can be called with so many positional arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * n_arguments)
+    except ValueError:
+        return  # a builtin without a signature
+    except TypeError:
+        signature = inspect.signature(function)
+        expected = "all solutions x of shape (n, d)" if vectorized else "one solution x of shape (d,)"
+        if n_arguments == 2:
+            raise InputError(
+                f"{name} of a noisy objective that JAX compiles must take two arguments, {expected} and a JAX key; it "
+                f"is defined as {signature}. Write fun(x, key), or pass blackbox=True for one that draws by itself."
+            ) from None
+        raise InputError(f"{name} must take one argument, {expected}; it is defined as {signature}.") from None
+
+
+def is_differentiable(problem: Problem) -> bool:
+    """Whether JAX can differentiate the constraints as functions of one solution."""
+    functions = [f for f in (problem.ineq, problem.eq) if f is not None]
+    x = jax.ShapeDtypeStruct((problem.dim,), jnp.float32)
+    try:
+        for function in functions:
+            jax.eval_shape(jax.jacfwd(lambda x, f=function: f(x)), x)
+    except Exception:
+        return False
+    return bool(functions)

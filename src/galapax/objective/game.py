@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import DTypeLike
 
 from galapax.algorithms.minmax_cde import judge
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation
-from galapax.core.problem import Bounds, Function
+from galapax.core.problem import Bounds, Evaluation, Function
 from galapax.numerics.jaxpr import Jaxpr
 from galapax.objective.hoist_constants import Constants, HoistedPrograms, call
 from galapax.objective.traced import text_of, trace_one
@@ -28,6 +28,7 @@ class Game:
 
     program: Jaxpr
     text: str
+    is_random: ClassVar[bool] = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Game) and self.text == other.text
@@ -59,7 +60,7 @@ class TracedGame(NamedTuple):
     consts: Constants
 
 
-def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: Any) -> TracedGame:
+def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: DTypeLike) -> TracedGame:
     """Turn a function of x and y into a JAX program, or say what is wrong with it."""
     if not callable(fun):
         raise InputError(f"fun must be a function of x and y, got {fun!r}.")

@@ -1,4 +1,7 @@
-"""Traces the user's functions into JAX programs that are compared by their text, and checks how they index x."""
+"""Traces the user's functions into JAX programs that are compared by their text, and checks how they index x.
+
+A problem is also evaluated at a few points: before the run as a check, after it for what a Result says of the answers.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,42 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterator
+import weakref
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Shape, Values
-from galapax.core.problem import Bounds, EqTolerance, Function, Problem
+from galapax.core.problem import Bounds, EqTolerance, Evaluation, Function, Problem, Shape, Values
 from galapax.core.user_code import as_user_error, user_location, warn
-from galapax.numerics import trigonometry
+from galapax.numerics import compile_cache, trigonometry
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, Literal
-from galapax.objective.compatibility import check_arity, check_names
-from galapax.objective.failures import summarise
-from galapax.objective.function_identity import Draws, NotHashable, closure_fingerprint
+from galapax.numerics.random import fold_in
+from galapax.objective.evaluation_log import summarise
+from galapax.objective.function_identity import Draws, NotHashable, check_arity, check_names, closure_fingerprint
 from galapax.objective.hoist_constants import Constants, HoistedPrograms, call
 from galapax.operators.constraint_handling import newton_repair
 
 
 def check_indices(name: str, program: ClosedJaxpr, dim: int) -> None:
-    """Raise an InputError if a function of one solution (d,) reads x at a constant index out of range."""
+    """Raise an InputError if a function of one solution (d,), its first argument, reads it at an index out of range."""
     constants = {
         var: np.asarray(const)
         for var, const in zip(program.jaxpr.constvars, program.consts, strict=True)
         if jnp.issubdtype(const.dtype, jnp.integer) or const.dtype == bool
     }
-    (x,) = program.jaxpr.invars
+    x = program.jaxpr.invars[0]
 
-    def read(atom: Any) -> np.ndarray | None:
+    def read(atom: object) -> np.ndarray | None:
         return np.asarray(atom.val) if isinstance(atom, Literal) else constants.get(atom)
 
     for equation in program.jaxpr.eqns:
@@ -69,12 +73,35 @@ FOLDED_PRIMITIVES: dict[str, Any] = {
 }
 
 
-def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: int) -> tuple[ClosedJaxpr, int]:
-    """Trace a function; return its program and how many numbers it returns per solution, or raise an InputError."""
-    check_arity(name, function, vectorized)
-    x_shape = (vectorized, dim) if vectorized else (dim,)
+KEY_WORDS = 4  # numbers below 2**16 that stand for a key behind a solution; any precision holds them exactly
 
-    def make() -> tuple[ClosedJaxpr, Any]:
+
+def append_keys(x: Array, key: Array) -> Array:
+    """Return solutions x (n, d) with a key of their own each, (n, d + KEY_WORDS), derived from `key` (2,)."""
+    words = jax.vmap(lambda row: fold_in(key, row))(jnp.arange(x.shape[0]))
+    halves = jnp.stack([words >> 16, words & 0xFFFF], axis=-1).reshape(x.shape[0], KEY_WORDS)
+    return jnp.concatenate([x, halves.astype(x.dtype)], axis=1)
+
+
+def _split_key(x_and_key: Array, dim: int) -> tuple[Array, Array]:
+    """Return a solution (d,) and its JAX key, as `append_keys` joined them."""
+    halves = x_and_key[dim:].astype(jnp.uint32).reshape(2, 2)
+    return x_and_key[:dim], jax.random.wrap_key_data((halves[:, 0] << 16) | halves[:, 1], impl="threefry2x32")
+
+
+def trace_one(
+    name: str, function: Function, dim: int, dtype: DTypeLike, vectorized: int, takes_key: bool = False
+) -> tuple[ClosedJaxpr, int]:
+    """Trace a function; return its program and how many numbers it returns per solution, or raise an InputError.
+
+    takes_key: its second argument is a JAX key; the program's x has the numbers of `append_keys` behind it.
+    """
+    check_arity(name, function, vectorized, 1 + takes_key)
+    x_shape = (vectorized, dim) if vectorized else (dim,)
+    if takes_key:
+        return _trace_random(name, function, dim, dtype)
+
+    def make() -> tuple[ClosedJaxpr, object]:
         # a new function each time: JAX keeps the trace of one it has seen, and what that read may have changed
         return jax.make_jaxpr(lambda x: function(x), return_shape=True)(jax.ShapeDtypeStruct(x_shape, dtype))
 
@@ -124,6 +151,23 @@ def trace_one(name: str, function: Function, dim: int, dtype: Any, vectorized: i
             what = what or "what must be at most 0 (1 - x[0] for x[0] >= 1)"
             raise InputError(f"{name} must return real numbers, got {out.dtype}: return {what}.")
     return traced, _count_outputs(name, [tuple(o.shape) for o in outputs], vectorized)
+
+
+def _trace_random(name: str, function: Function, dim: int, dtype: Any) -> tuple[ClosedJaxpr, int]:
+    """`trace_one` for a function of a solution and a key."""
+
+    def of_both(x_and_key: Array) -> Any:
+        return function(*_split_key(x_and_key, dim))
+
+    program, n_values = trace_one(name, of_both, dim + KEY_WORDS, dtype, 0)
+    x_spec, key_spec = jax.eval_shape(lambda: _split_key(jnp.zeros(dim + KEY_WORDS, dtype), dim))
+    check_indices(name, jax.make_jaxpr(lambda x, key: function(x, key))(x_spec, key_spec), dim)
+    if n_values != 1:
+        raise InputError(
+            f"{name} takes a key and returned {n_values} numbers: the mean of one objective can be minimised. For "
+            "several objectives return their means over a fixed set of random draws."
+        )
+    return program, n_values
 
 
 def _are_equal(one: ClosedJaxpr, other: ClosedJaxpr) -> bool:
@@ -203,7 +247,7 @@ def equations(jaxpr: Any) -> Iterator[Any]:
                 yield from equations(getattr(inner, "jaxpr", inner))
 
 
-def _programs_in(value: Any) -> Iterator[Any]:
+def _programs_in(value: object) -> Iterator[object]:
     if isinstance(value, list | tuple):
         for item in value:
             yield from _programs_in(item)
@@ -255,6 +299,7 @@ class Formulas:
     aims_at_zero: bool  # whether the refinement aims at eq = 0; else it makes use of the tolerance, which was given
     maximize: Maximize
     together: int  # the functions take so many solutions at once, (n, d); 0 for functions of one, (d,)
+    is_random: bool  # fun takes a key behind each solution, see `append_keys`
     own_trigonometry: bool  # sines and the like are computed by trigonometry.py
     text: str
 
@@ -279,18 +324,19 @@ class Formulas:
         return hash(self.text)
 
     def __call__(self, consts: Constants, x: Array) -> Evaluation:
-        """Evaluate candidates x (n, d)."""
+        """Evaluate candidates x (n, d), of a random objective (n, d + KEY_WORDS)."""
         return summarise(*self._values(consts, x, self.own_trigonometry), self.eq_tolerance)
 
     def _values(self, consts: Constants, x: Array, own_trigonometry: bool) -> tuple[Array, Array | None, Array | None]:
         """Objectives (n, m) to be minimised, inequalities (n, p) and equalities (n, q) as they are."""
 
-        def values(program: Jaxpr) -> Array:
+        def values(program: Jaxpr, x: Array) -> Array:
             out = _each_row(program, consts, x, own_trigonometry) if not self.batched else call(program, consts, x)
             return _stack(out, x.shape[0]).astype(x.dtype)
 
-        objectives = values(self.fun)
-        ineq, eq = (values(program) if program else None for program in (self.ineq, self.eq))
+        objectives = values(self.fun, x)
+        x = x[:, :-KEY_WORDS] if self.is_random else x
+        ineq, eq = (values(program, x) if program else None for program in (self.ineq, self.eq))
         return orient(objectives, self.maximize), ineq, eq
 
     def facts(self, consts: Constants, x: Array) -> Array:
@@ -358,22 +404,25 @@ class Traced(NamedTuple):
         return self.formulas(self.consts, x)
 
 
-def trace(problem: Problem, dtype: Any, *, maximize: Maximize = False, vectorized: int = 0) -> Traced:
+def trace(
+    problem: Problem, dtype: str, *, maximize: Maximize = False, vectorized: int = 0, is_random: bool = False
+) -> Traced:
     """Turn a problem's functions into JAX programs, or say what is wrong with them.
 
-    vectorized: 0 for functions of one solution (d,), else the number n of rows they are given at once.
+    vectorized: 0 for functions of one solution (d,), else the number n of rows they are given at once. is_random: fun
+        takes a JAX key.
     """
     try:
         functions: Any = [f if f is None else closure_fingerprint(f) for f in (problem.fun, problem.ineq, problem.eq)]
     except NotHashable:
         functions = None
     if functions is None:
-        return _trace_functions(problem, dtype, maximize, vectorized)
-    sizes = (problem.dim, str(dtype), problem.eq_tolerance, maximize, vectorized)
+        return _trace_functions(problem, dtype, maximize, vectorized, is_random)
+    sizes = (problem.dim, str(dtype), problem.eq_tolerance, maximize, vectorized, is_random)
     cache_key = (*functions, sizes, compile_settings(), CONFIG.jax_default_matmul_precision, VECTOR_TRIGONOMETRY)
     traced = _traced_by_identity.get(cache_key)
     if traced is None:
-        traced = _trace_functions(problem, dtype, maximize, vectorized)
+        traced = _trace_functions(problem, dtype, maximize, vectorized, is_random)
         if (
             sum(array.nbytes for array in traced.consts.arrays) < MAX_CACHED_BYTES
         ):  # those that the functions make themselves
@@ -383,19 +432,21 @@ def trace(problem: Problem, dtype: Any, *, maximize: Maximize = False, vectorize
     return traced
 
 
-def _trace_functions(problem: Problem, dtype: Any, maximize: Maximize, vectorized: int) -> Traced:
+def _trace_functions(problem: Problem, dtype: str, maximize: Maximize, vectorized: int, is_random: bool) -> Traced:
     closed: dict[str, ClosedJaxpr] = {}
     counts = {"fun": 0, "ineq": 0, "eq": 0}
     for name in counts:
         function = getattr(problem, name)
         if function is not None:
-            closed[name], counts[name] = trace_one(name, function, problem.dim, dtype, vectorized)
+            takes_key = is_random and name == "fun"
+            closed[name], counts[name] = trace_one(name, function, problem.dim, dtype, vectorized, takes_key)
     shape = Shape(counts["fun"], counts["ineq"], counts["eq"])
     check_names(problem, shape, maximize)
     hoisted = HoistedPrograms(list(closed.values()))
     own_trigonometry = not vectorized and _replaces_trigonometry([program.jaxpr for program in closed.values()])
     is_given = problem.eq_tolerance is not None
-    header = f"eq_tolerance {problem.eq_tolerance}\n{shape} {is_given} {maximize} {vectorized} {own_trigonometry}"
+    flags = f"{is_given} {maximize} {vectorized} {is_random} {own_trigonometry}"
+    header = f"eq_tolerance {problem.eq_tolerance}\n{shape} {flags}"
     program_texts = tuple(f"{name}: {text_of(program.jaxpr)}" for name, program in closed.items())
     cache_key = (header, program_texts, hoisted.pattern)
     if cache_key not in _formulas_by_trace:
@@ -410,6 +461,7 @@ def _trace_functions(problem: Problem, dtype: Any, maximize: Maximize, vectorize
             not is_given,
             maximize,
             together=vectorized,
+            is_random=is_random,
             own_trigonometry=own_trigonometry,
             text=text,
         )
@@ -417,15 +469,16 @@ def _trace_functions(problem: Problem, dtype: Any, maximize: Maximize, vectorize
     return Traced(_formulas_by_trace[cache_key], hoisted.constants)
 
 
+Cached = TypeVar("Cached")
 MAX_CACHED_TRACES = 256
 MAX_CACHED_BYTES = 2**16  # bytes of arrays that are not kept for that
 _formulas_by_trace: dict[
-    Any, Formulas
+    Hashable, Formulas
 ] = {}  # by what was traced, since lifting numbers out of it takes as long as tracing it
-_traced_by_identity: dict[Any, Traced] = {}  # by what the functions are and read
+_traced_by_identity: dict[Hashable, Traced] = {}  # by what the functions are and read
 
 
-def _cache(cache: dict[Any, Any], key: Any, value: Any) -> None:
+def _cache(cache: dict[Hashable, Cached], key: Hashable, value: Cached) -> None:
     cache[key] = value
     while len(cache) > MAX_CACHED_TRACES:
         del cache[next(iter(cache))]
@@ -449,3 +502,90 @@ def _stack(out: Any, n: int) -> Array:
     """The outputs of a program, one or several, as (n, k)."""
     columns = [o.reshape(n, -1) for o in out]
     return columns[0] if len(columns) == 1 else jnp.concatenate(columns, axis=1)
+
+
+PROBE_ROWS = 8  # points at which an objective is tried before the run is compiled
+MAX_PROBES = 512  # points at which one is tried that has no value at the first ones: most of the box may be a penalty
+
+
+def evaluate_rows(formulas: Formulas, consts: Constants, x: Array, key: Array) -> Evaluation:
+    return formulas(consts, append_keys(x, key) if formulas.is_random else x)
+
+
+def evaluate_points(
+    traced: Traced, points: np.ndarray, dtype: DTypeLike, rows: int = PROBE_ROWS, key: np.ndarray | None = None
+) -> Evaluation:
+    """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once.
+
+    key: (2,), from which each row of a random objective gets its key.
+    """
+    key = np.zeros(2, np.uint32) if key is None else key
+    formulas, consts = traced
+    rows = formulas.together or rows
+    evaluations = []
+    for i in range(0, len(points), rows):
+        rows_now = points[i : i + rows]
+        block_key = np.array([key[0], np.uint32((int(key[1]) + i) % 2**32)], np.uint32)
+        padded = np.concatenate([rows_now, np.repeat(rows_now[:1], rows - len(rows_now), axis=0)])
+        out = jax.device_get(compile_cache.call(evaluate_rows, (formulas,), consts, padded.astype(dtype), block_key))
+        evaluations.append(jax.tree.map(lambda a: a[: len(rows_now)], out))  # noqa: B023 (used at once)
+    return jax.tree.map(lambda *a: np.concatenate(a), *evaluations)
+
+
+MAX_REMEMBERED = 256
+MAX_COMPARED_BYTES = 2**16  # bytes of arrays that are too many to be compared
+# formulas with their numbers, arrays and points at which they gave a value; arrays on a device are known by identity
+_passed: dict[Hashable, list[weakref.ref[object]]] = {}
+
+
+def _dead_reference() -> None:
+    """As a reference to what is no more."""
+
+
+@lru_cache(maxsize=16)
+def _probe_shares(dim: int, count: int = PROBE_ROWS) -> np.ndarray:
+    """The points tried, in shares of the box."""
+    share = np.random.default_rng(0).random((count, dim))
+    share[0] = 0.5
+    return share
+
+
+TOLERANCE_POINTS = 64  # at which equalities are evaluated to choose their tolerance
+
+
+def sample_equalities(traced: Traced, bounds: Bounds, dtype: DTypeLike) -> np.ndarray:
+    """Return the values of the equalities at points spread over the box, (n, q)."""
+    shares = np.random.default_rng(0).random((TOLERANCE_POINTS, bounds.dim))
+    points = np.asarray(bounds.lower) + shares * np.asarray(bounds.span)
+    return np.asarray(evaluate_points(traced, points, dtype).eq, np.float64)
+
+
+def probe(traced: Traced, bounds: Bounds, dtype: str) -> None:
+    """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
+    points = np.asarray(bounds.lower) + _probe_shares(bounds.dim) * np.asarray(bounds.span)
+    numbers = tuple(values.tobytes() for values in traced.consts.numbers.values())
+    arrays = traced.consts.arrays
+    is_small = sum(array.nbytes for array in arrays) <= MAX_COMPARED_BYTES
+    array_keys = tuple(a.tobytes() if isinstance(a, np.ndarray) else id(a) for a in arrays) if is_small else ()
+    key = (traced.formulas.digest, numbers, array_keys, points.tobytes(), str(dtype))
+    if is_small and all(reference() is not None for reference in _passed.get(key, [_dead_reference])):
+        return
+    out = evaluate_points(traced, points, dtype)
+    if not out.failed.all():
+        if len(_passed) >= MAX_REMEMBERED:
+            _passed.clear()
+        if is_small:
+            _passed[key] = [weakref.ref(a) for a in arrays if not isinstance(a, np.ndarray)]
+        return
+    points = np.asarray(bounds.lower) + _probe_shares(bounds.dim, MAX_PROBES) * np.asarray(bounds.span)
+    for start in range(PROBE_ROWS, MAX_PROBES, PROBE_ROWS):
+        more = evaluate_points(traced, points[start : start + PROBE_ROWS], dtype)
+        if not more.failed.all():
+            return
+    raw = {name: getattr(out, name) for name in ("ineq", "eq") if getattr(out, name) is not None}
+    broken = next((name for name, values in raw.items() if not np.isfinite(values).all(axis=1).any()), "fun")
+    raise InputError(
+        f"{broken} returned NaN or inf at all {MAX_PROBES} points tried in the box, for example at x = "
+        f"{np.array2string(points[0], precision=4, threshold=6)}: check the formula there. If only a small part of the "
+        'box is defined, pass on_failure="worst" to search for it.'
+    )

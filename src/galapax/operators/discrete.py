@@ -12,7 +12,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.box import Bounds, DiscreteGrid
+from galapax.core.space import Bounds, DiscreteGrid
 from galapax.numerics import random
 from galapax.operators.selection import find_duplicates
 

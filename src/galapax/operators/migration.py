@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.evaluation import Population
+from galapax.core.problem import Population
 from galapax.numerics import random
 from galapax.operators.ranking import first_front
 

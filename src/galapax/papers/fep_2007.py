@@ -19,8 +19,8 @@ from jax import Array
 from galapax import problems
 from galapax.algorithms.ep import FEP, EPState
 from galapax.api.minimize import minimize
-from galapax.core.evaluation import Population
 from galapax.core.options import Compute
+from galapax.core.problem import Population
 from galapax.execution.observers import Progress
 from galapax.numerics import devices, random
 from galapax.objective.traced import trace

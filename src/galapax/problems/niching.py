@@ -164,7 +164,7 @@ def build_composition(number: int, composition: Composition, dim: int) -> tuple[
     return partial(compose, composition, optima, rotations, heights), optima
 
 
-# --- the optima of the functions with a formula ------------------------------------------------------------------------
+# --- the optima of the functions with a formula -----------------------------------------------------------------------
 
 
 def shubert_optima(dim: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Evaluation, Population
+from galapax.core.problem import Evaluation, Population
 from galapax.metrics import indicators
 
 

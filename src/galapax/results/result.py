@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from galapax.core.checks import HTMLRepr, abbreviate
 from galapax.core.direction import objective_signs
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.problem import ProblemDescription
+from galapax.core.problem import Population, ProblemDescription
 from galapax.core.stop import Stop
 from galapax.metrics.statistics import expected_running_time, wilson_interval
 from galapax.results.preference import Ask, ask_in_terminal, choose_by_asking
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
     from galapax.view.accessor import Plot
 from galapax.results.front import ASK_USER, Front, choose, knee
+
+MaybeNone = Any  # None in some results only: users need not test for it where they know what they asked for
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,6 +120,7 @@ class Runs(HTMLRepr):
     history: DeferredHistory = DeferredHistory()
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
     hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
+    fun_interval: np.ndarray | None = None  # (R, 2), of a random objective
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -170,6 +172,33 @@ class Runs(HTMLRepr):
         return f"Runs({len(self)} runs: {summary}; {self.nfev.sum():,} evaluations)"
 
 
+class Robust(NamedTuple):
+    """The answer of `gx.robust` in fresh scenarios.
+
+    measure, value, interval: what was minimised, its value at x and the 95 % confidence interval (2,); exact where the
+        scenarios were given, and open above for the worst case. n_samples: fresh scenarios.
+    outcomes: the percentiles of fun at x, from 0 to 100 (101,). probability, probability_interval: that the constraints
+        hold, if some depend on uncertain quantities.
+    """
+
+    measure: str
+    value: float
+    interval: np.ndarray
+    n_samples: int
+    outcomes: np.ndarray
+    probability: float | None = None
+    probability_interval: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        text = f"{self.measure} {self.value:.6g}"
+        if np.isfinite(self.interval).all() and self.interval[0] < self.interval[1]:
+            text += f", 95 % interval {self.interval[0]:.6g} to {self.interval[1]:.6g}, {self.n_samples} fresh samples"
+        if self.probability is not None and self.probability_interval is not None:
+            low, high = self.probability_interval
+            text += f"; constraints hold with probability {self.probability:.4g} ({low:.4g} to {high:.4g})"
+        return text
+
+
 # words of earlier versions and of other libraries
 ATTRIBUTE_HINTS = {
     "named": "params",
@@ -186,6 +215,9 @@ class Result(dict[str, Any], HTMLRepr):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value.
+    robust: of `gx.robust`, a Robust, or one for each measure.
+    fun_interval: of a random objective, the 95 % confidence interval (2,) of its mean at x, whose estimate fun is; NaN
+        where the run was stopped before x could be evaluated again.
     feasible, violation: whether it satisfies the constraints, and its total violation.
     success: True if the answer is feasible and reached the target or, without a target, the search converged.
     stop, message: which rule ended the run, as a word and as a sentence.
@@ -221,21 +253,21 @@ class Result(dict[str, Any], HTMLRepr):
     seed: int
     feasible: bool
     violation: float
-    ineq: np.ndarray | None
-    eq: np.ndarray | None
+    ineq: np.ndarray | MaybeNone
+    eq: np.ndarray | MaybeNone
     population: np.ndarray
     population_fitness: np.ndarray
     snapshots: dict[int, Population]
-    history: History | None
-    runs: Runs | None
+    history: History | MaybeNone
+    runs: Runs | MaybeNone
     timings: dict[str, float]
     settings: dict[str, Any]
     X: np.ndarray
     F: np.ndarray
-    G: np.ndarray | None
-    H: np.ndarray | None
+    G: np.ndarray | MaybeNone
+    H: np.ndarray | MaybeNone
     CV: np.ndarray
-    derived: dict[str, float | np.ndarray]
+    derived: dict[str, Any]  # a float; of a front (k,)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -350,7 +382,7 @@ class Result(dict[str, Any], HTMLRepr):
         A run or study saved there before is replaced, all at once and not before the new one is written. Files that
         galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
         """
-        from galapax.view.saving import save
+        from galapax.view.accessor import save
 
         return save(self, folder)
 
@@ -366,8 +398,13 @@ class Result(dict[str, Any], HTMLRepr):
         return ", ".join(items + [f"{n_hidden} more"] * (n_hidden > 0))
 
     def __repr__(self) -> str:
-        names = ("message", "success", "fun", "worst_case", "x", "y", "feasible", "nit", "nfev", "n_failed", "seed")
-        lines = [f"{name:>10}: {self._format_entry(name)}" for name in names if name in self]
+        names = ("message", "success", "fun", "fun_interval", "worst_case", "x", "y", "feasible", "nit", "nfev",
+                 "n_failed", "seed")  # fmt: skip
+        labels = {"fun_interval": "interval"}
+        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in names if name in self]
+        reports = self.get("robust", ())
+        for report in (reports,) if isinstance(reports, Robust) else reports:
+            lines.append(f"{'robust':>10}: {report!r}")
         for failed in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {failed.error}, at x = {_format_value(failed.x)}")
         if "F" in self:

@@ -209,7 +209,7 @@ class Study(HTMLRepr):
         A run or study saved there before is replaced, all at once and not before the new one is written. Files that
         galapax did not write are left alone; if one is in the way, nothing is saved and an error names it.
         """
-        from galapax.view.saving import save_study
+        from galapax.view.accessor import save_study
 
         return save_study(self, folder)
 

@@ -16,15 +16,15 @@ import numpy as np
 from galapax.core.checks import abbreviate, as_integer_if_whole
 from galapax.core.direction import check_direction_count, check_maximize
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.problem import Bounds, MinMaxProblem, Problem, ProblemDescription, missing_function
+from galapax.core.problem import Bounds, MinMaxProblem, Population, Problem, ProblemDescription, missing_function
 from galapax.core.space import Space
 from galapax.core.stop import Stop
 from galapax.core.variables import boolean, choice, integer, real
-from galapax.objective.failures import Failed
+from galapax.objective.evaluation_log import Failed
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
-from galapax.results.result import History, Result, Runs
+from galapax.results.minima import Minima
+from galapax.results.result import History, Result, Robust, Runs
 from galapax.results.study import Study
 
 FORMAT = 1
@@ -49,6 +49,8 @@ OPTIONAL_KEYS = (
     "refinements",
     "n_cached",
     "command",
+    "fun_interval",
+    "unseen",
 )  # of `minimax`, of several objectives, or of what was asked for
 
 BOUND_KEYS = ("lower", "upper", "y_lower", "y_upper")
@@ -56,19 +58,19 @@ PROBLEM_KEYS = {"name", "title", "source", "variables", "objectives", "constrain
                 "reference_point", "hypervolume", "eq_tolerance", "optimum"}  # fmt: skip
 
 # types of the entries
-RESULT_TYPES: dict[str, Any] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
+RESULT_TYPES: dict[str, object] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
                                 "n_failed": int, "seed": int, "timings": dict, "settings": dict,
                                 "problem": dict}  # fmt: skip
-SETTINGS_TYPES: dict[str, Any] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
+SETTINGS_TYPES: dict[str, object] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
                                   "problem": str, "dtype": str, "device": str, "runs": int, "first_run": int,
                                   "hyperparameters": dict, "versions": dict}  # fmt: skip
-TIMINGS_TYPES: dict[str, Any] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
+TIMINGS_TYPES: dict[str, object] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
 # without which a result cannot be shown
 REQUIRED_ENTRIES = {
     "settings": ("maximize", "algorithm", "dtype", "device", "runs", "first_run"),
     "timings": ("compile", "run", "host"),
 }
-STUDY_TYPES: dict[str, Any] = {
+STUDY_TYPES: dict[str, object] = {
     "kind": str,
     "axes": dict,
     "labels": list,
@@ -80,7 +82,7 @@ STUDY_TYPES: dict[str, Any] = {
 STUDY_FIELDS = ("kind", "axes", "labels", "targets", "message", "paired", "stop")
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Convert a value to JSON types; NaN and infinities become null."""
     if isinstance(value, dict):
         return {str(k): to_json(v) for k, v in value.items()}
@@ -114,7 +116,7 @@ def study_from_json(data: JSON) -> Study:
 def result_to_json(result: Result) -> JSON:
     """Convert a result to JSON types: everything but the population and the history."""
     problem = result.problem
-    description = {
+    description: JSON = {
         "name": problem.name,
         "title": problem.title,
         "source": problem.source,
@@ -141,6 +143,11 @@ def result_to_json(result: Result) -> JSON:
     entries = {
         name: result[name] for name in (*REQUIRED_KEYS, *OPTIONAL_KEYS) if name in REQUIRED_KEYS or name in result
     }
+    if "robust" in result:
+        reports = (result.robust,) if isinstance(result.robust, Robust) else result.robust
+        entries["robust"] = [report._asdict() for report in reports]
+    if "minima" in result:
+        entries["minima"] = result.minima.as_json()
     entries["failures"] = [failure._asdict() for failure in result.get("failures", ())]
     if "evaluations" in result:
         errors = result.evaluations.error
@@ -205,7 +212,7 @@ def _parse_space(description: Any) -> Space | None:
     return Space(tuple(variables), bool(description["is_mapping"]))
 
 
-def _to_label(value: Any) -> Any:
+def _to_label(value: object) -> Any:
     """Convert a JSON list to a tuple, which is a label."""
     return tuple(map(_to_label, value)) if isinstance(value, list) else value
 
@@ -236,7 +243,16 @@ def result_from_json(data: JSON) -> Result:
     for name in ("y", "worst_cases"):
         if name in data:
             result[name] = np.array(data[name], np.float64)
-    for name in ("worst_case", "worst_case_sure"):
+    if "robust" in data:
+        reports = tuple(map(_parse_robust, data["robust"]))
+        result["robust"] = reports[0] if len(reports) == 1 else reports
+    if "fun_interval" in data:
+        result["fun_interval"] = _parse_floats(data["fun_interval"], "fun_interval")
+        if result.fun_interval.shape != (2,):
+            raise ValueError("its fun_interval does not have two ends")
+    if "minima" in data:
+        result["minima"] = Minima.from_json(data["minima"])
+    for name in ("worst_case", "worst_case_sure", "unseen"):
         if name in data:
             result[name] = _parse_number(data[name], name)
     for name in ("x", "ineq", "eq"):
@@ -244,6 +260,20 @@ def result_from_json(data: JSON) -> Result:
     if result.x is None or result.x.size != result.problem.dim or (is_multi_objective and result.fun.size < 2):
         raise ValueError("the length of x or fun does not match its problem")
     return result
+
+
+def _parse_robust(data: JSON) -> Robust:
+    interval = _parse_floats(data["interval"], "interval")
+    chances = data["probability_interval"]
+    return Robust(
+        str(data["measure"]),
+        _parse_number(data["value"], "value"),
+        np.where(np.isnan(interval), np.inf, interval) if data["measure"] == "worst" else interval,
+        int(data["n_samples"]),
+        _parse_floats(data["outcomes"], "outcomes"),
+        None if data["probability"] is None else _parse_number(data["probability"], "probability"),
+        None if chances is None else _parse_floats(chances, "probability_interval"),
+    )
 
 
 def _check_study(description: JSON, n_cells: int) -> None:
@@ -280,20 +310,20 @@ def _parse_failures(data: Any) -> tuple[Failed, ...]:
     return tuple(Failed(x, *text) for x, text in zip(points, texts, strict=True))
 
 
-def _parse_evaluation_errors(entries: Any) -> dict[int, str]:
+def _parse_evaluation_errors(entries: object) -> dict[int, str]:
     """Return why calls of a black box failed, by row of its evaluations."""
     if not isinstance(entries, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in entries):
         raise ValueError("its evaluation_errors are not rows with errors")
     return {int(row): str(error) for row, error in entries}
 
 
-def _parse_floats(values: Any, name: str) -> np.ndarray:
+def _parse_floats(values: object, name: str) -> np.ndarray:
     if not isinstance(values, list):
         raise ValueError(f"its {name} is {abbreviate(values)}")
     return np.array([_parse_number(value, name) for value in values], np.float64)
 
 
-def _parse_number(value: Any, name: str) -> float:
+def _parse_number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         raise ValueError(f"its {name} has {abbreviate(value)} where a number belongs")
     return math.nan if value is None else float(value)
@@ -327,6 +357,7 @@ RUNS_AXES = {
     "n_failed": "runs",
     "success": "runs",
     "hypervolume": "runs",
+    "fun_interval": "runs ends",
 }
 RUN_FRONTS_AXES = {"size": "runs", "X": "rows variables", "F": "rows objectives", "CV": "rows"}
 SNAPSHOT_AXES = {"x": "individuals variables", "objectives": "individuals values", "violation": "individuals"}
@@ -413,7 +444,7 @@ def _read_history(reader: _ArrayReader, prefix: str, ensemble: bool = False) -> 
 
 
 def _read_runs(reader: _ArrayReader, arrays: Arrays) -> Runs:
-    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume"})
+    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume", "fun_interval"})
     runs = Runs(**columns, history=None)
     if "runs.history.generation" in arrays:
         runs = replace(runs, history=_read_history(reader, "runs.history.", ensemble=True))
@@ -434,7 +465,7 @@ class _ArrayReader:
     def __init__(self, arrays: Arrays, result: Result) -> None:
         self.arrays, self.unread = arrays, set(arrays)
         self.m = len(result.fun) if np.ndim(result.fun) else None
-        self.sizes = {"variables": result.x.size, "objectives": self.m or 1, "values": self.m or 1}
+        self.sizes = {"ends": 2, "variables": result.x.size, "objectives": self.m or 1, "values": self.m or 1}
         self.sizes |= {name: 0 if result[name] is None else result[name].size for name in ("ineq", "eq")}
 
     def take(self, prefix: str, axes: Mapping[str, str], optional: set[str] = OPTIONAL_ARRAYS) -> Arrays:

@@ -1,4 +1,7 @@
-"""`result.plot`: the figures of a result, from notebooks and scripts."""
+"""`result.plot`: the figures of a result, from notebooks and scripts; and saving a result with figures and report.
+
+Storage writes the numbers, the views draw the rest.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from galapax.core.errors import InputError, MissingPackage
 from galapax.results.result import Result
 from galapax.results.study import Study
-from galapax.storage import atomic
-from galapax.view import figure_data
+from galapax.storage import atomic, result_folder
+from galapax.view import figure_data, summary_tables
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +34,8 @@ class Plot:
         self._result = result
 
     def __call__(self, ax: Axes | None = None) -> Figure:
+        if "minima" in self._result:
+            return self.landscape(ax=ax) if self._result.problem.dim > 1 else self.parallel(ax=ax)
         return self.front(ax) if "F" in self._result else self.convergence(ax)
 
     def convergence(self, ax: AxesLike | None = None) -> Figure:
@@ -84,7 +89,7 @@ class Plot:
             self._result, variables, window=window, objective=objective, points=points, ax=ax
         )
 
-    def gif(self, file: str | Path, generations: Iterable[int] | None = None, **options: Any) -> Path:
+    def gif(self, file: str | Path, generations: Iterable[int] | None = None, **options: object) -> Path:
         """The maps as an animated file, a frame for each population kept; options as for `maps`, and `seconds`."""
         return _import_animation().animate(self._result, file, generations, **options)
 
@@ -193,3 +198,53 @@ def _import_animation() -> ModuleType:
     from galapax.view import animation
 
     return animation
+
+
+T = TypeVar("T", Result, Study)
+
+
+def save(result: Result, folder: str | Path) -> Path:
+    """Write a result to a folder, see `storage.result_folder.save`; with matplotlib, its pictures and its page too."""
+    return result_folder.save(result, folder, _result_drawings(result) if can_draw() else {})
+
+
+def save_study(study: Study, folder: str | Path) -> Path:
+    """Write a study to a folder, see `storage.result_folder.save`, with its tables as Markdown and LaTeX; with
+    matplotlib, its pictures and its page too.
+    """
+    drawings: dict[str, Callable[[Path], object]] = {
+        "summary.md": partial(_write, summary_tables.markdown, study),
+        "summary.tex": partial(_write, summary_tables.latex, study),
+    }
+    return result_folder.save(study, folder, drawings | (_study_drawings(study) if can_draw() else {}))
+
+
+def _result_drawings(result: Result) -> dict[str, Callable[[Path], object]]:
+    from galapax.view import plots, report
+
+    drawings = {"convergence.png": partial(_draw, plots.convergence, result, 150)}
+    if result.knee is not None:
+        drawings["front.png"] = partial(_draw, plots.front, result, 150)
+    return {**drawings, "report.html": partial(_write, report.render_result, result)}
+
+
+def _study_drawings(study: Study) -> dict[str, Callable[[Path], object]]:
+    from galapax.view import plots, report
+
+    drawings = {"convergence.png": partial(_draw, plots.study_convergence, study, 130)}
+    if study.kind == "comparison":
+        drawings["ecdf.png"] = partial(_draw, plots.running_times, study, 130)
+    return {**drawings, "report.html": partial(_write, report.render_study, study)}
+
+
+def _draw(make_figure: Callable[[T], Figure], source: T, dpi: int, file: Path) -> None:
+    make_figure(source).savefig(file, dpi=dpi)
+
+
+def _write(render: Callable[[T], str], source: T, file: Path) -> None:
+    file.write_bytes(render(source).encode("utf-8", "replace"))  # labels may hold halves of a character
+
+
+def can_draw() -> bool:
+    """Whether the `view` extra is installed; without it the numbers are saved all the same."""
+    return missing_package() is None

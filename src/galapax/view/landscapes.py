@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Values
-from galapax.core.problem import Problem, missing_function
+from galapax.core.problem import Problem, Values, missing_function
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
 from galapax.view.plots import (
@@ -190,7 +189,7 @@ def _evaluate_grid(function: Callable[..., Any], x: np.ndarray, result: Result) 
         return np.asarray(values, np.float64).reshape(len(x), -1)
 
 
-def _evaluate_or_nan(function: Callable[..., Any], x: np.ndarray) -> Any:
+def _evaluate_or_nan(function: Callable[..., object], x: np.ndarray) -> Any:
     try:
         value = function(x)
         return value["fun"] if isinstance(value, dict) else value.fun if isinstance(value, Values) else value

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.core.evaluation import Population
-from galapax.core.problem import Bounds
+from galapax.core.problem import Bounds, Population
 from galapax.results.result import Result, all_runs
 
 if TYPE_CHECKING:

@@ -50,6 +50,8 @@ def _result_html(result: Result) -> str:
     mark = "✓" if result.success else "•" if result.feasible else "✗"
     head = f"<b>{escape(figure_data.result_title(result))}</b><br>{mark} {escape(result.message)}"
     rows = [(name, f"<b>{value:.8g}</b>") for name, value in _answer_values(result)]
+    if "fun_interval" in result:
+        rows.append((figure_data.INTERVAL_NAME, figure_data.format_interval(result.fun_interval)))
     names = [result.problem.with_unit(name) for name in result.problem.variable_names()]
     texts = [result.problem.show(i, float(result.x[i])) for i in range(min(len(names), MAX_NOTEBOOK_ROWS))]
     rows += [(escape(name), escape(text)) for name, text in zip(names, texts, strict=False)]
@@ -77,6 +79,8 @@ def _answer_values(result: Result) -> list[tuple[str, float]]:
         ]
     if np.ndim(result.fun):
         return list(zip(map(escape, figure_data.objective_names(result)), result.fun.tolist(), strict=True))
+    if "fun_interval" in result:
+        return [(figure_data.MEAN_NAME, float(result.fun))]
     return [("maximum" if result.sign < 0 else "minimum", float(result.fun))]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -18,14 +17,18 @@ from galapax.core.problem import Problem
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.view.figure_data import (
+    INTERVAL_NAME,
+    MEAN_NAME,
     VERDICT_ENDED,
     VERDICT_FAILED,
     VERDICT_FOUND,
     WORST_CHECKED_NAME,
     WORST_FOUND_NAME,
+    format_interval,
     known_value,
     method,
     objective_names,
+    robust_rows,
     verdict,
 )
 from galapax.view.summary_tables import (
@@ -83,12 +86,17 @@ def _answer_table(result: Result) -> Table:
     table = Table(title_justify="left", show_header=True, header_style="bold")
     for name in ("", "value", "lower", "upper"):
         table.add_column(name, justify="right" if name else "left")
-    value_name = WORST_FOUND_NAME if "worst_case" in result else "minimum" if result.sign > 0 else "maximum"
+    value_name = "minimum" if result.sign > 0 else "maximum"
+    value_name = WORST_FOUND_NAME if "worst_case" in result else MEAN_NAME if "fun_interval" in result else value_name
     value_names = [value_name] if np.ndim(result.fun) == 0 else objective_names(result)
     if "worst_case" in result:
         table.add_row(WORST_CHECKED_NAME, f"[bold]{result.worst_case:.10g}[/]", "", "")
     for name, value in zip(value_names, np.atleast_1d(result.fun), strict=True):
         table.add_row(name, f"[bold]{value:.10g}[/]", "", "")
+    if "fun_interval" in result:
+        table.add_row(INTERVAL_NAME, format_interval(result.fun_interval), "", "")
+    for name, text in robust_rows(result):
+        table.add_row(name, text, "", "")
     optimum = known_value(result) if np.ndim(result.fun) == 0 else None
     if optimum is not None:
         table.add_row("best known", f"{optimum:.10g}", "", "")
@@ -196,7 +204,7 @@ def problem_facts() -> list[dict[str, str | int]]:
         else:
             x = jax.ShapeDtypeStruct((problem.dim,), np.float32)
 
-            def count(function: Callable[..., Any] | None, x: jax.ShapeDtypeStruct = x) -> int:
+            def count(function: Callable[..., object] | None, x: jax.ShapeDtypeStruct = x) -> int:
                 return 0 if function is None else int(np.prod(jax.eval_shape(function, x).shape))
 
             sizes = problem.dim

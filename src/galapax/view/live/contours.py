@@ -12,10 +12,9 @@ import numpy as np
 
 from galapax.core.direction import check_maximize, objective_signs
 from galapax.core.problem import Problem
-from galapax.execution import live_view
+from galapax.execution import observers
 from galapax.execution.observers import Facts
-from galapax.objective.probe import evaluate_points
-from galapax.objective.traced import Traced, trace
+from galapax.objective.traced import Traced, evaluate_points, trace
 from galapax.view.live.messages import JsonObject, gene_bounds, to_json_number
 
 CONTOUR_SIDE = 72  # points of a grid along each variable
@@ -51,7 +50,7 @@ class ContourGrids:
         the box if there is none yet. recompute: do not take the cached one.
         """
         problem, (first, second, objective) = self.facts.problem, key
-        n_shown = min(problem.dim, live_view.MAX_VARIABLES)
+        n_shown = min(problem.dim, observers.MAX_VARIABLES)
         if not (0 <= first < n_shown and 0 <= second < n_shown and first != second and objective >= 0):
             return {"why": "Choose two different variables."}
         if not self.facts.contours:
@@ -80,7 +79,10 @@ class ContourGrids:
             assert isinstance(problem, Problem)
             if self._formulas is None:
                 rows = self.facts.population if settings["vectorized"] else 0
-                self._formulas = trace(problem.in_genes(), dtype, maximize=maximize, vectorized=rows)
+                is_random = bool(settings["noisy"])
+                self._formulas = trace(
+                    problem.in_genes(), dtype, maximize=maximize, vectorized=rows, is_random=is_random
+                )
             formulas = self._formulas
             if objective >= formulas.shape.objectives:
                 return {"why": "Choose one of the objectives."}

@@ -10,11 +10,11 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
-from galapax.core.box import Bounds
 from galapax.core.direction import objective_signs
 from galapax.core.problem import ProblemDescription
+from galapax.core.space import Bounds
 from galapax.core.variables import Variable
-from galapax.execution import live_view
+from galapax.execution import observers
 from galapax.view.live import Facts
 
 N_TRUE_FRONT_POINTS = 400
@@ -36,7 +36,7 @@ def describe_run(facts: Facts) -> JsonObject:
     bounds, names = gene_bounds(problem), problem.variable_names()
     if problem.space is not None and len(names) > bounds.dim:  # fixed variables have no gene
         names = [name for name, v in zip(names, problem.space.variables, strict=True) if not v.is_fixed]
-    n_shown = min(bounds.dim, live_view.MAX_VARIABLES)
+    n_shown = min(bounds.dim, observers.MAX_VARIABLES)
     return {
         "name": problem.name,
         "title": problem.title or problem.name,
@@ -50,7 +50,7 @@ def describe_run(facts: Facts) -> JsonObject:
         "optimum": problem.optimum if is_minimised else None,
         "front": front,
         "population": facts.population,
-        "max_individuals": live_view.MAX_INDIVIDUALS,
+        "max_individuals": observers.MAX_INDIVIDUALS,
         "generations": facts.generations,
         "contours": facts.contours,
         "settings": _to_json(settings),
@@ -73,7 +73,7 @@ def _gene_scale(variable: Variable) -> JsonObject | None:
 
 
 def pack_frame(
-    number: int, generation: int, run: int, survivors: live_view.PopulationSample, signs: np.ndarray
+    number: int, generation: int, run: int, survivors: observers.PopulationSample, signs: np.ndarray
 ) -> bytes:
     """Pack a frame: length of the header, header (JSON), objectives, violation (float64), genes (float32)."""
     objectives = signs * np.asarray(survivors.objectives, np.float64)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from galapax.core.problem import Problem, missing_function
-from galapax.execution import live_view
+from galapax.execution import observers
 from galapax.execution.observers import Facts
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
@@ -177,7 +177,7 @@ class Replay:
         return self._contour_grids.get((first, second, objective), lambda: best, recompute)
 
 
-def _stored_frames(result: Result) -> dict[int, live_view.PopulationSample]:
+def _stored_frames(result: Result) -> dict[int, observers.PopulationSample]:
     """The snapshots and the last population, by generation."""
     out = {}
     for g, population in (maps.stored_populations(result) if result.get("snapshots") else {}).items():
@@ -192,12 +192,12 @@ def _stored_frames(result: Result) -> dict[int, live_view.PopulationSample]:
 
 def _sample_population(
     result: Result, x: np.ndarray, values: np.ndarray, violation: ArrayLike | None
-) -> live_view.PopulationSample:
-    rows = maps.thin_indices(len(x), live_view.MAX_INDIVIDUALS)
+) -> observers.PopulationSample:
+    rows = maps.thin_indices(len(x), observers.MAX_INDIVIDUALS)
     objectives = values.reshape(len(x), -1)[rows]
     violations = None if violation is None else np.asarray(violation)[rows]
-    genes = _encode_genes(result, x[rows])[:, : live_view.MAX_VARIABLES].astype(np.float32)
-    return live_view.PopulationSample(genes, objectives, violations, _encode_genes(result, np.asarray(result.x)))
+    genes = _encode_genes(result, x[rows])[:, : observers.MAX_VARIABLES].astype(np.float32)
+    return observers.PopulationSample(genes, objectives, violations, _encode_genes(result, np.asarray(result.x)))
 
 
 def _encode_genes(result: Result, x: np.ndarray) -> np.ndarray:
@@ -217,7 +217,7 @@ def _curve_points(result: Result) -> list[list[float | None]]:
     if result.runs is not None and not is_multi_objective:
         sorted_values = np.sort(result.sign * np.asarray(ensemble.best, float), axis=0)
         quantiles = (
-            result.sign * sorted_values[np.rint(np.array(live_view.QUANTILES) * (len(sorted_values) - 1)).astype(int)]
+            result.sign * sorted_values[np.rint(np.array(observers.QUANTILES) * (len(sorted_values) - 1)).astype(int)]
         )
     out = []
     for row in maps.thin_indices(len(run_history), MAX_LIVE_POINTS).tolist():

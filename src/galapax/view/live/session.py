@@ -21,11 +21,10 @@ import jax
 import numpy as np
 
 from galapax.core.direction import objective_signs
-from galapax.core.evaluation import Record
+from galapax.core.problem import Record
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
-from galapax.execution import live_view
-from galapax.execution.live_view import ChunkView
-from galapax.execution.observers import Facts, Progress, time_left
+from galapax.execution import observers
+from galapax.execution.observers import ChunkView, Facts, Progress, time_left
 from galapax.execution.state import Track
 from galapax.numerics import devices
 from galapax.view.live.contours import ContourGrids
@@ -56,7 +55,7 @@ def _next_chunk_length(generation: int) -> int:
     return max(1, generation // 4) if devices.on_cpu() else max(100, generation // 4 // 500 * 500)
 
 
-def _carry_best(rows: Record, before: Track, run: int) -> np.ndarray:
+def _carry_best(rows: Record[np.ndarray], before: Track, run: int) -> np.ndarray:
     """The best value of the whole run in each row, (ROWS, 1): a restarted search begins with a worse one."""
     violation = np.zeros(len(rows.best)) if rows.violation is None else rows.violation
     earlier = before.violation[run], before.best[run]
@@ -112,7 +111,7 @@ class LiveSession:
         self._curve_version = 0  # changes when points already sent are no longer the ones kept
         self._samples: deque[tuple[float, int, Progress | None]] = deque(maxlen=30)
         self._progress: Progress | None = None
-        self._frame: tuple[int, int, live_view.PopulationSample] | None = None  # generation, run
+        self._frame: tuple[int, int, observers.PopulationSample] | None = None  # generation, run
         self._n_frames = 0
         self._packed_frame: tuple[int, bytes] = (0, b"")
         self._contour_grids = ContourGrids(facts)
@@ -142,8 +141,8 @@ class LiveSession:
             row = [math.nan] * len(self._curve[-1][1:]) if self._curve else [math.nan] * 3
             row[0] = self._sign * float(track.best[track.best_run])
             if len(values) > 1:
-                row[-len(live_view.QUANTILES) :] = values[
-                    np.rint(np.array(live_view.QUANTILES) * (len(values) - 1)).astype(int)
+                row[-len(observers.QUANTILES) :] = values[
+                    np.rint(np.array(observers.QUANTILES) * (len(values) - 1)).astype(int)
                 ]
             generation = int(track.generations.max()) + 1
             with self._condition:
@@ -269,12 +268,12 @@ class LiveSession:
         shape = chunk_view.shape
         longest = int(length.max())
         offsets = (
-            np.unique(np.linspace(0, longest - 1, live_view.ROWS).astype(np.int32)) if longest else np.zeros(0, int)
+            np.unique(np.linspace(0, longest - 1, observers.ROWS).astype(np.int32)) if longest else np.zeros(0, int)
         )
         if not len(offsets):
             return
         run = min(self._shown_run, len(length) - 1)
-        rows, median, spread = chunk_view.rows(np.resize(offsets, live_view.ROWS), run, before, now)
+        rows, median, spread = chunk_view.rows(np.resize(offsets, observers.ROWS), run, before, now)
         best_so_far = _carry_best(rows, before, run) if shape.objectives == 1 else rows.best
         m, is_single_run = shape.objectives, len(length) == 1
         first_row = self._chunk_start
@@ -287,7 +286,9 @@ class LiveSession:
             if int(length[run]) == 0:
                 best = worst = no_values
             median_values = median.astype(float) * self._signs if is_last_row else no_values
-            feasible_share = float(rows.feasible_share[i]) if shape.constrained and is_single_run else mean_share
+            feasible_share = (
+                float(rows.feasible_share[i]) if rows.feasible_share is not None and is_single_run else mean_share
+            )
             values = [*best, *median_values, *worst]
             values.append(feasible_share if shape.constrained and (is_single_run or is_last_row) else math.nan)
             if spread is not None:

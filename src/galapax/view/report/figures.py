@@ -439,7 +439,7 @@ def landscape_image(result: Result) -> ChartSpec | None:
     problem = figure_data.restore_functions(result.problem)
     if not isinstance(problem, Problem) or problem.dim != 2 or problem.fun is missing_function:
         return None
-    if result.settings["blackbox"] or result.settings["vectorized"] or "y" in result:
+    if result.settings["blackbox"] or result.settings["vectorized"] or "y" in result or "fun_interval" in result:
         return None
     lower, upper = np.asarray(problem.bounds.lower), np.asarray(problem.bounds.upper)
     across, up = (np.linspace(low, high, BACKGROUND_PIXELS) for low, high in zip(lower, upper, strict=True))
@@ -462,7 +462,7 @@ def landscape_image(result: Result) -> ChartSpec | None:
     }
 
 
-def _evaluate_points(function: Callable[..., Any], points: np.ndarray) -> np.ndarray:
+def _evaluate_points(function: Callable[..., object], points: np.ndarray) -> np.ndarray:
     """Evaluate a function at points (k, d): (k, m). Not compiled: that would take longer than this."""
     with jax.enable_x64(True):
         return np.asarray(jax.vmap(function)(points), np.float64).reshape(len(points), -1)

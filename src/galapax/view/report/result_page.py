@@ -159,6 +159,10 @@ def _add_answer(out: ReportPage, result: Result) -> None:
         line("worst case, checked by an independent search", result.worst_case, digits=12)
     for name, value in zip(_value_names(result), np.atleast_1d(result.fun), strict=True):
         line(name, value, digits=12)
+    if "fun_interval" in result:
+        line(figure_data.INTERVAL_NAME, figure_data.format_interval(result.fun_interval))
+    for name, text in figure_data.robust_rows(result):
+        line(name, text)
     if problem.optimum is not None and not np.ndim(result.fun):
         line("best known", problem.optimum, digits=12)
     for i, name in list(enumerate(problem.variable_names()))[:MAX_LISTED_VARIABLES]:
@@ -189,6 +193,8 @@ def _value_names(result: Result) -> list[str]:
         return result.problem.objective_names(len(result.fun))
     if "worst_case" in result:
         return [figure_data.WORST_FOUND_NAME]
+    if "fun_interval" in result and result.feasible:
+        return [figure_data.MEAN_NAME]
     return ["value, not feasible" if not result.feasible else "minimum" if result.sign > 0 else "maximum"]
 
 

@@ -1,0 +1,159 @@
+"""Random objectives: the answer is a point of low mean, and its value an honest estimate."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+
+CENTRE = 0.3
+
+
+def noisy_sphere(x, key):
+    return jnp.sum((x - CENTRE) ** 2) + 0.1 * jax.random.normal(key)
+
+
+def noisy_bowl(dim, rng=np.random.default_rng(5)):
+    """An ill-conditioned bowl, rotated, with noise 1, and its mean as a function."""
+    rotation, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
+    scales, centre = 10.0 ** (4 * np.arange(dim) / (dim - 1)), rng.uniform(-2, 2, dim)
+
+    def mean(x):
+        return jnp.sum(scales * (rotation @ (x - centre)) ** 2)
+
+    return lambda x, key: mean(x) + jax.random.normal(key), mean
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    return gx.minimize(noisy_sphere, [(-5, 5)] * 3, max_evaluations=1000, runs=20)
+
+
+def test_value_is_an_estimate_of_the_mean_and_no_lucky_draw(ensemble):
+    truth = np.sum((ensemble.runs.x - CENTRE) ** 2, axis=1)
+    low, high = ensemble.runs.fun_interval.T
+    assert np.median(truth) < 0.001  # the luckiest of 1000 values is about -0.3
+    assert np.sum((low <= truth) & (truth <= high)) >= 17
+    assert np.abs(ensemble.runs.fun - truth).max() < 0.05
+    np.testing.assert_array_less(low, ensemble.runs.fun)
+    assert (ensemble.runs.nfev == 1000).all()
+    assert "estimated" in ensemble.message and not ensemble.success
+
+
+def test_a_run_is_repeated_to_the_bit(ensemble):
+    again = ensemble.run(7)
+    assert np.array_equal(again.x, ensemble.runs.x[7])
+    assert again.fun == ensemble.runs.fun[7]
+    assert np.array_equal(again.fun_interval, ensemble.runs.fun_interval[7])
+
+
+def test_save_and_load_keep_the_interval(ensemble, tmp_path):
+    loaded = gx.load(ensemble.save(tmp_path / "run"))
+    assert np.array_equal(loaded.fun_interval, ensemble.fun_interval)
+    assert np.array_equal(loaded.runs.fun_interval, ensemble.runs.fun_interval)
+    assert "95 % interval" in (tmp_path / "run" / "report.html").read_text("utf-8")
+
+
+def test_maximum_of_named_variables_under_a_constraint():
+    def profit(p, rng_key):
+        return -((p["a"] - 1) ** 2) - (p["n"] - 3) ** 2 + 0.1 * jax.random.normal(rng_key)
+
+    variables = {"a": gx.real(-2, 2), "n": gx.integer(0, 9)}
+    result = gx.minimize(
+        profit, variables, ineq=lambda p: p["a"] - 0.5, maximize=True, max_evaluations=4000, population=20
+    )
+    assert result.feasible and result.params["n"] == 3
+    assert -0.5 < result.fun < -0.2  # at most -0.25
+    low, high = result.fun_interval
+    assert low < result.fun < high
+
+
+def test_target_is_judged_by_the_estimate():
+    reached = gx.minimize(noisy_sphere, [(-5, 5)] * 3, max_evaluations=1000, target=0.2)
+    assert reached.success and reached.stop == "target" and reached.fun <= 0.2 and reached.nfev <= 1000
+    lucky = gx.minimize(noisy_sphere, [(-5, 5)] * 3, max_evaluations=1000, target=-0.1)
+    assert not lucky.success and lucky.fun > -0.1  # which many single values reach
+
+
+def test_a_random_black_box():
+    rng, calls = np.random.default_rng(3), []
+
+    def measure(x):
+        calls.append(x)
+        return float(np.sum((x - CENTRE) ** 2)) + 0.1 * rng.standard_normal()
+
+    result = gx.minimize(measure, [(-5, 5)] * 3, noisy=True, blackbox=True, max_evaluations=600)
+    low, high = result.fun_interval
+    assert len(calls) == result.nfev == 600
+    assert np.sum((result.x - CENTRE) ** 2) < 0.01 and low < result.fun < high < 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"restarts": "ipop"}, "restarts does not go with a random objective"),
+        ({"islands": 4}, "islands does not go"),
+        ({"polish": True}, "polish does not go"),
+        ({"vectorized": True}, "vectorized does not go"),
+        ({"noisy": False}, "takes a JAX key"),
+        ({"compute": gx.Compute(engine="native")}, "no keys"),
+        ({"algorithm": "nsga2"}, "is for several"),
+    ],
+)
+def test_what_does_not_go_with_noise_is_refused(arguments, words):
+    with pytest.raises(gx.InputError, match=words):
+        gx.minimize(noisy_sphere, [(-5, 5)] * 3, **arguments)
+
+
+def test_noise_without_a_key_is_refused_where_jax_compiles():
+    with pytest.raises(gx.InputError, match=r"fun\(x, key\)"):
+        gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 3, noisy=True)
+
+
+def test_an_index_out_of_range_is_found_beside_a_key():
+    with pytest.raises(gx.InputError, match=r"reads x\[3\]"):
+        gx.minimize(lambda x, key: x[3] + jax.random.normal(key), [(-5, 5)] * 3)
+
+
+@pytest.mark.slow
+def test_intervals_hold_in_95_percent_of_200_runs():
+    result = gx.minimize(noisy_sphere, [(-5, 5)] * 5, max_evaluations=2000, runs=200)
+    truth = np.sum((result.runs.x - CENTRE) ** 2, axis=1)
+    low, high = result.runs.fun_interval.T
+    held = np.sum((low <= truth) & (truth <= high))
+    assert 180 <= held <= 199  # of 190 expected, within three standard deviations
+    assert abs(np.mean(result.runs.fun - truth)) < 0.002
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dim", "most"), [(5, 0.01), (20, 0.1)])
+def test_true_value_on_an_ill_conditioned_bowl(dim, most):
+    fun, mean = noisy_bowl(dim)
+    result = gx.minimize(fun, [(-5, 5)] * dim, max_evaluations=2000 * dim, runs=5)
+    with jax.enable_x64(True):
+        truth = [float(mean(jnp.asarray(x))) for x in result.runs.x]
+    assert max(truth) <= most
+
+
+@pytest.mark.parametrize("algorithm", [None, "de"])
+def test_a_black_box_that_is_random_is_found_out(algorithm):
+    rng, calls = np.random.default_rng(3), []
+
+    def measure(x):
+        calls.append(x)
+        return float(np.sum((x - CENTRE) ** 2)) + 0.1 * rng.standard_normal()
+
+    result = gx.minimize(measure, [(-5, 5)] * 3, algorithm, blackbox=True, max_evaluations=500)
+    assert len(calls) == result.nfev <= 500 and result.history.nfev[-1] == result.nfev
+    assert "fun is random" in result.message and "noisy=True" in result.message and not result.success
+    assert result.fun > min(result.evaluations.fun)
+    low, high = result.fun_interval
+    assert low < np.sum((result.x - CENTRE) ** 2) < high < 1
+
+
+def test_a_black_box_that_is_not_random_is_called_once_more():
+    result = gx.minimize(lambda x: float(np.sum(x**2)), [(-5, 5)] * 3, blackbox=True, max_evaluations=500)
+    assert "random" not in result.message and "fun_interval" not in result
+    assert result.nfev <= 500 and result.history.nfev[-1] == result.nfev
+    assert np.array_equal(result.evaluations.x[-1], result.x) and result.evaluations.fun[-1] == result.fun
