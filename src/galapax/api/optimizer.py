@@ -21,6 +21,7 @@ from galapax.api.trials import (
     build_history,
     check_algorithm,
     describe_settings,
+    evaluated_elsewhere,
     finish_search,
     judge_answers,
     judge_known_answers,
@@ -125,7 +126,7 @@ class Optimizer:
         if isinstance(bounds, str | Algorithm):
             raise InputError("Optimizer takes the bounds first, then the algorithm: Optimizer(bounds, algorithm).")
         problem = bounds if isinstance(bounds, Problem) else None
-        self.problem = problem or Problem(_elsewhere, bounds, name="ask and tell")
+        self.problem = problem or Problem(evaluated_elsewhere, bounds, name="ask and tell")
         self._space = self.problem.space
         self._began = time.perf_counter()
         self._is_default = algorithm is None
@@ -211,19 +212,17 @@ class Optimizer:
         """The present search, for evaluations of this shape."""
         algorithm, budget = self._leg.algorithm, self._budget
         if self._restarts is not None:
-            most = min(self._leg.evaluations, self._left)
+            most = min(self._leg.evaluations, self._remaining_evaluations)
             budget = Budget(None, None if math.isinf(most) else int(most))
         first = not self._restart_state.past
         if first and self._shape is not None and algorithm.population is None:  # as many as were asked for already
             algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
         bound = algorithm.bind((self.bounds if self._space is None else self._space.genes).dim, shape, budget)
-        traced = self._traced
+        traced, rules = self._traced, Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=DEFAULT_TOLERANCE[self._dtype])
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
             bounds=(self.bounds if self._space is None else self._space.genes).round_inwards(self._dtype),
-            rules=Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=DEFAULT_TOLERANCE[self._dtype]).as_arrays(
-                self._dtype
-            ),
+            rules=rules.as_arrays(self._dtype),
             consts=None if traced is None else traced.consts,
             shape=shape,
             objective=None if traced is None else traced.formulas,
@@ -243,10 +242,8 @@ class Optimizer:
 
     @overload
     def ask(self, k: None = None) -> Trial: ...
-
     @overload
     def ask(self, k: int) -> list[Trial]: ...
-
     def ask(self, k: int | None = None) -> Trial | list[Trial]:
         """Return a Trial, or with k a list of at most k trials.
 
@@ -391,11 +388,11 @@ class Optimizer:
             self._answers[place] = entries[row][1]
         if self.generation:
             self._known = []
-        self._points = self._decoded(np.array(self._asked.state.candidates[0])[: len(self._points)])
+        self._points = self._decode(np.array(self._asked.state.candidates[0])[: len(self._points)])
 
     def _wait(self) -> None:
         """For the values of the points that are asked for now."""
-        self._points = self._decoded(np.array(self._asked.state.candidates[0])[: self._count])
+        self._points = self._decode(np.array(self._asked.state.candidates[0])[: self._count])
         self._answers = [None] * len(self._points)
         self._out = {}
         self._take_known()
@@ -451,7 +448,7 @@ class Optimizer:
         return describe_settings(options, self.problem, self.algorithm, self._search.algorithm, restarts)
 
     @property
-    def _left(self) -> float:
+    def _remaining_evaluations(self) -> float:
         """Evaluations that the budget still allows."""
         return math.inf if self._budget.evaluations is None else max(0, self._budget.evaluations - self.nfev)
 
@@ -459,7 +456,7 @@ class Optimizer:
         """The search that follows those that are over."""
         assert self._restarts is not None
         past, rng = self._restart_state.past, self._restart_state.policy_rng()
-        leg = self._restarts.next(self.algorithm, past, self._left, rng.random)
+        leg = self._restarts.next(self.algorithm, past, self._remaining_evaluations, rng.random)
         return NextSearch(self.algorithm, "repeat") if isinstance(leg, Stop) else leg
 
     def _look(self, rests: int) -> None:
@@ -503,14 +500,14 @@ class Optimizer:
     def population(self) -> Population:
         """The survivors: x (n, d), objectives (n, m) and violation (n,), in NumPy."""
         parents = self._parents()
-        parents = parents._replace(x=self._decoded(np.asarray(parents.x)))  # type: ignore[arg-type]
+        parents = parents._replace(x=self._decode(np.asarray(parents.x)))  # type: ignore[arg-type]
         return parents._replace(objectives=orient(parents.objectives, self.maximize))
 
     def _parents(self) -> Population:
         """The survivors, as genes."""
         return jax.tree.map(lambda a: np.asarray(a)[0], self._asked.state.parents)
 
-    def _decoded(self, genes: np.ndarray) -> np.ndarray:
+    def _decode(self, genes: np.ndarray) -> np.ndarray:
         return genes if self._space is None else self._space.decode(genes)
 
     def params(self, x: Any) -> list[dict[str, Any]]:
@@ -601,7 +598,3 @@ class Optimizer:
 
     def _precision(self) -> AbstractContextManager[object]:
         return jax.enable_x64(self._dtype == "float64")
-
-
-def _elsewhere(x: Any) -> Any:
-    raise NotImplementedError("what is evaluated is told.")
