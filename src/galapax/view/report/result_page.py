@@ -105,6 +105,8 @@ def _result_facts(result: Result) -> list[tuple[str, str]]:
         has_verdict = result.settings.get("target") is not None or result.runs.success.any()
         success_label = "runs that converged" if result.settings.get("target") is None else "successful runs"
         out += [(success_label, f"{int(result.runs.success.sum()):,} of {len(result.runs):,}")] * bool(has_verdict)
+    if result.get("confidence") is not None:
+        out.append(("confidence", f"{result.confidence:.1%}"))
     out += [("evaluations", f"{result.nfev:,}"), ("generations", f"{result.nit:,}")]
     out.append(("time of the run", f"{result.timings['run']:.3g} s"))
     return out
