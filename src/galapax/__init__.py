@@ -8,6 +8,7 @@ from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
+from galapax.algorithms.ehvi import EHVI
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
@@ -24,6 +25,7 @@ from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.api.compare import compare
+from galapax.api.minima import minima
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
@@ -41,6 +43,8 @@ from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
+from galapax.results.known_values import Evaluated
+from galapax.results.minima import Minima
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CMAES",
     "DE",
+    "EHVI",
     "EP",
     "FEP",
     "JSO",
@@ -68,6 +73,7 @@ __all__ = [
     "CoevolutionaryDE",
     "Compute",
     "EpsilonDE",
+    "Evaluated",
     "EvaluationError",
     "Evaluations",
     "History",
@@ -76,6 +82,7 @@ __all__ = [
     "Keep",
     "Live",
     "MinMaxProblem",
+    "Minima",
     "ModelSearch",
     "Optimizer",
     "Problem",
@@ -103,6 +110,7 @@ __all__ = [
     "indicators",
     "integer",
     "load",
+    "minima",
     "minimax",
     "minimize",
     "mixture",

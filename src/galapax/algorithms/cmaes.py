@@ -49,17 +49,17 @@ class StrategyParameters(NamedTuple):
     """
 
     count: Any  # lambda
-    good: Any  # what the positive raw weights are divided by
-    bad: Any  # and the negative ones
-    total: Any  # sum of all weights
-    mueff: Any
-    c_1: Any
-    c_mu: Any
-    c_c: Any
-    c_s: Any
-    d_s: Any
+    good: Array | float  # what the positive raw weights are divided by
+    bad: Array | float  # and the negative ones
+    total: Array | float  # sum of all weights
+    mueff: Array | float
+    c_1: Array | float
+    c_mu: Array | float
+    c_c: Array | float
+    c_s: Array | float
+    d_s: Array | float
 
-    def weight(self, place: Any) -> Any:
+    def weight(self, place: Array | int) -> Array:
         """Of the samples in these places: positive for the better half, negative for the others, 0 beyond them."""
         raw = jnp.log((self.count + 1) / 2) - jnp.log(place)
         worse = jnp.where(place <= self.count, jnp.minimum(raw, 0) / self.bad, 0)
@@ -181,7 +181,7 @@ class CMAES(Algorithm[CMAESState]):
     def with_doubled_population(self, first: int, times: int) -> Self:
         return dataclasses.replace(self, population=first * 4 ** ((times + 1) // 2), samples=first * 2**times)
 
-    def evaluations(self, state: CMAESState, number: Any) -> Any:
+    def evaluations(self, state: CMAESState, number: Array | int) -> Array | int:
         assert self.constants is not None
         return self.constants.count
 
@@ -219,6 +219,24 @@ class CMAES(Algorithm[CMAESState]):
         x = jnp.concatenate([points, self.place(now, normals, bounds)[points.shape[0] :]])
         parents = state.parents._replace(x=x)
         return state._replace(candidates=x, normals=normals, parents=parents, now=now, progress=progress)
+
+    def with_known_values(self, state: CMAESState, x: Array, evaluation: Evaluation) -> CMAESState:
+        """The mean is that of the best points, the better the heavier, and the first step their distance from it."""
+        bounds, now, known = state.bounds, state.now, as_population(x, evaluation)
+        n_sound = jnp.sum(jnp.isfinite(known.fitness))
+        n_best = jnp.clip(jnp.minimum(self.population // 2, (n_sound + 1) // 2), 1)
+        rank = rank_by_fitness(known.fitness, known.violation).astype(x.dtype)
+        weights = jnp.maximum(jnp.log(n_best + 0.5) - jnp.log(rank + 1), 0)
+        weights = (weights / jnp.sum(weights))[:, None]
+        unit = (x - bounds.lower) / bounds.span
+        mean = jnp.sum(weights * unit, axis=0)
+        spread = jnp.sqrt(jnp.mean(jnp.sum(weights * (unit - mean) ** 2, axis=0)))
+        started = now._replace(mean=mean, step=jnp.clip(spread, START_STEP_SHARE * now.step, now.step))
+        now = jax.tree.map(lambda a, b: jnp.where(n_sound > 0, a, b), started, now)
+        candidates = self.place(now, state.normals, bounds)
+        parents = set_first(state.parents, take_row(known, best_index(known)))
+        progress = state.progress._replace(first_step=now.step)
+        return state._replace(candidates=candidates, parents=parents, now=now, progress=progress)
 
     def with_immigrants(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
         """Points from elsewhere are judged where they are, and move the distribution as far as a sample could.
@@ -400,7 +418,7 @@ def update_boundary_penalty(
     return BoundaryPenalty(weights * jnp.where(weights > 5 * usual, jnp.exp(-rate / 3), 1), scale)
 
 
-def _value_at_rank(values: Array, rank: Array, place: Any) -> Array:
+def _value_at_rank(values: Array, rank: Array, place: Array | int) -> Array:
     """The value with that rank."""
     return jnp.sum(jnp.where(rank == place, values, 0))
 

@@ -11,10 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, count_repairs, insert_immigrants
+from galapax import algorithms
+from galapax.core.algorithm import (
+    AcceptsImmigrants,
+    Algorithm,
+    State,
+    TakesKnownValues,
+    count_repairs,
+    insert_immigrants,
+)
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
+from galapax.core.options import Options
 from galapax.core.problem import (
     HISTORY_FIRST_COLUMN,
     OUTPUT_NAMES,
@@ -28,9 +37,12 @@ from galapax.core.problem import (
     Values,
 )
 from galapax.core.user_code import describe_traceback, warn
+from galapax.core.variables import Label
+from galapax.execution.assemble import plain_options, versions
+from galapax.execution.known_points import KnownPoints
 from galapax.execution.search import Carry, Finished, Search, run_axes
 from galapax.metrics.indicators import non_dominated
-from galapax.numerics import random
+from galapax.numerics import compile_cache, devices, random
 from galapax.objective.evaluation_log import summarise
 from galapax.objective.worker import Answer, Failure
 from galapax.results.evaluations import Evaluations
@@ -46,15 +58,16 @@ class Trial:
 
     number: int
     x: np.ndarray  # (d,) of declared variables their numbers
-    params: dict[str, Any]  # x by name
+    params: dict[str, Label]  # x by name
 
 
-def parse_values(values: Any, ineq: Any, eq: Any, n: int, is_one: bool) -> list[Answer]:
+def parse_values(values: object, ineq: object, eq: object, n: int, is_one: bool) -> list[Answer]:
     """Return what came of each of n points: their numbers by name, or why they failed."""
     if values is None and not is_one:
         raise InputError("values is missing: give one value per point.")
-    constraints = {name: _rows(name, rows, n, is_one) for name, rows in (("ineq", ineq), ("eq", eq))}
-    constraints = {name: rows for name, rows in constraints.items() if rows is not None}
+    constraints = {
+        name: _rows(name, rows, n, is_one) for name, rows in (("ineq", ineq), ("eq", eq)) if rows is not None
+    }
     per_point = _entries(values, n, is_one)
     if isinstance(per_point, np.ndarray):
         columns = {"fun": per_point, **constraints}
@@ -97,10 +110,8 @@ def _entries(values: Any, n: int, is_one: bool) -> list[Any] | np.ndarray:
     return _rows("values", values, n, is_one)
 
 
-def _rows(name: str, values: Any, n: int, is_one: bool) -> Any:
-    """Return numbers as (n, k), from one number or several for each point; None stays None."""
-    if values is None:
-        return None
+def _rows(name: str, values: object, n: int, is_one: bool) -> np.ndarray:
+    """Return numbers as (n, k), from one number or several for each point."""
     try:
         rows = as_float_array(values)
     except ValueError:
@@ -112,10 +123,9 @@ def _rows(name: str, values: Any, n: int, is_one: bool) -> Any:
     return rows.reshape(n, -1)
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def _numbers(name: str, value: object) -> np.ndarray:
     """Return one point's numbers as (k,)."""
-    rows: np.ndarray = _rows(name, value, 1, True)
-    return rows[0]
+    return _rows(name, value, 1, True)[0]
 
 
 def find_row(rows: np.ndarray, point: np.ndarray) -> int | None:
@@ -302,19 +312,52 @@ def check_algorithm(algorithm: Algorithm, shape: Shape, restarts: bool, has_form
         )
 
 
-def _evaluation(eq_tolerance: EqTolerance | None, rows: Any) -> Evaluation:
+def describe_settings(
+    options: Options, problem: Problem, algorithm: Algorithm, bound: Algorithm, restarts: str | None
+) -> dict[str, object]:
+    """Return what was asked for, as plain values. bound: the algorithm as it is used for the problem."""
+    return plain_options(options) | {
+        "problem": problem.name,
+        "algorithm": algorithms.algorithm_name(algorithm),
+        "hyperparameters": algorithms.plain_settings(bound),
+        "restarts": restarts,
+        "x0": None,
+        "runs": 1,
+        "first_run": 0,
+        "device": devices.device_name(),
+        "versions": versions(),
+    }
+
+
+def judge_known_answers(
+    genes: list[np.ndarray], answers: list[Answer], shape: Shape, maximize: Maximize, eq_tolerance: EqTolerance | None
+) -> KnownPoints:
+    """Return points that were told without being asked for, as a search sees them."""
+    raw = stack_answers(answers, shape)
+    fun = orient(raw["fun"], maximize)
+    return KnownPoints(np.array(genes), summarise(fun, raw.get("ineq"), raw.get("eq"), eq_tolerance, np))
+
+
+def _evaluation(eq_tolerance: EqTolerance | None, rows: Mapping[str, Array]) -> Evaluation:
     one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
     return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
 
 
-def start_search(eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Any) -> Carry:
+def start_search(
+    eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Mapping[str, Array]
+) -> Carry:
     """The first state, with candidates as they were asked for, and what the algorithm takes from their values."""
     asked = carry._replace(state=carry.state._replace(candidates=candidates))
     return search.start(asked, _evaluation(eq_tolerance, rows))
 
 
 def tell_generation(
-    eq_tolerance: EqTolerance | None, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
+    eq_tolerance: EqTolerance | None,
+    search: Search,
+    keys: Array,
+    asked: Carry,
+    number: Array,
+    rows: Mapping[str, Array],
 ) -> tuple[Carry, Array, Array, Array]:
     """What is asked next; the record, the evaluations counted, and what the search says of itself."""
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
@@ -331,6 +374,42 @@ def insert_points(search: Search, asked: Carry, rows: Array, points: Array) -> C
         out_axes=run_axes(asked.state),
     )(search.algorithm, asked.state)
     return asked._replace(state=state)
+
+
+def learn_values(search: Search, asked: Carry, known: KnownPoints) -> Carry:
+    """The carry of an algorithm that has learnt from values of points which it did not ask for."""
+
+    def learn(algorithm: Algorithm, state: State) -> State:
+        assert isinstance(algorithm, TakesKnownValues)
+        return algorithm.with_known_values(state, *known)
+
+    axes = run_axes(asked.state)
+    state = jax.vmap(learn, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, asked.state)
+    return asked._replace(state=state)
+
+
+def place_known(
+    search: Search, asked: Carry, known: KnownPoints, n: int, is_first: bool
+) -> tuple[Carry, dict[int, int]]:
+    """Return the carry that has taken up known points, and which of them have the place of a candidate.
+
+    n: candidates that wait for their values. is_first: in the first generation these points are among them already.
+    """
+    is_learner = isinstance(search.algorithm, TakesKnownValues)
+    if is_learner and is_first:  # it has begun with them
+        return asked, {}
+    if is_learner and not isinstance(search.algorithm, AcceptsImmigrants):
+        return compile_cache.call(learn_values, (), search, asked, known), {}
+    genes = known.choose_first(n if is_first else max(1, n // 2))
+    rows = [row for point in genes if (row := find_row(known.x, point)) is not None]
+    if is_first:
+        candidates = np.asarray(asked.state.candidates[0])[:n]
+        places = [find_row(candidates, point) for point in genes]
+        return asked, {place: row for place, row in zip(places, rows, strict=True) if place is not None}
+    last = np.arange(n - len(genes), n)
+    if len(genes):
+        asked = compile_cache.call(insert_points, (), search, asked, last, genes)
+    return asked, dict(zip(last.tolist(), rows, strict=True))
 
 
 def finish_search(search: Search, asked: Carry) -> Finished:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from galapax import algorithms
+from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.api.optimizer import Optimizer
 from galapax.core.algorithm import Algorithm, Budget
@@ -24,7 +27,7 @@ class FirstError:
         self.function = function
         self.error: Exception | None = None
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: np.ndarray) -> Any:
         if self.error is not None:
             raise self.error
         try:
@@ -57,7 +60,7 @@ def create_optimizer(
     population: int | None = None,
     max_evaluations: int | None = None,
     seed: int | None = 0,
-    x0: Any = None,
+    x0: object = None,
 ) -> Optimizer:
     """Create an Optimizer for few evaluations, with the default algorithm that suits them.
 
@@ -82,6 +85,8 @@ def create_optimizer(
         is_left_open = restarts is not None and population is None and not is_parallel
         if is_left_open and is_for_models(max_evaluations, dim):
             solver, restarts = ModelSearch(), None
+        elif population is None and not is_parallel and is_for_front_models(max_evaluations, dim, n_objectives):
+            solver = EHVI()
     if population is None and not isinstance(algorithm, Algorithm) and restarts is None:
         shape = Shape(n_objectives, int(is_constrained), 0)
         solver = shrink_population_to_budget(solver, dim, shape, Budget(None, max_evaluations))

@@ -10,7 +10,8 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from galapax.core.errors import InputError, MissingPackage
 from galapax.core.problem import ProblemDescription
 from galapax.core.space import Space
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations
+from galapax.results.minima import Minima
 from galapax.results.result import History, Result, Runs, all_runs, constraint_names
 from galapax.results.study import Row, Study, curve_rows
 from galapax.storage import manifest
@@ -209,7 +211,7 @@ def _format_table(table: Table, problem: ProblemDescription) -> str:
     return out.getvalue()
 
 
-def _label_columns(table: Table, problem: ProblemDescription) -> dict[int, tuple[Any, ...]]:
+def _label_columns(table: Table, problem: ProblemDescription) -> dict[int, tuple[object, ...]]:
     """Map the columns that hold choices among texts to their labels."""
     if problem.space is None or table.first_variable is None:
         return {}
@@ -233,7 +235,7 @@ def _format_answer(result: Result) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["name", "value", "unit"])
     problem, units = result.problem, result.problem.units or {}
-    rows: list[tuple[str, Any]] = list(zip(value_names(result), np.atleast_1d(result.fun).tolist(), strict=True))
+    rows: list[tuple[str, object]] = list(zip(value_names(result), np.atleast_1d(result.fun).tolist(), strict=True))
     rows += [("feasible", result.feasible), ("violation", result.violation)] if problem.constrained else []
     rows += problem.params(result.x).items()
     if not np.ndim(result.fun):
@@ -262,7 +264,7 @@ def write_json_file(source: Result | Study, file: Path) -> None:
     write_bytes(file, json.dumps(to_json(data), allow_nan=False).encode(), b"\n")
 
 
-def decode_columns(table: Table, problem: ProblemDescription) -> dict[str, list[Any]]:
+def decode_columns(table: Table, problem: ProblemDescription) -> dict[str, list[object]]:
     """Return the columns of a table by heading, with labels where numbers encode them."""
     labels = _label_columns(table, problem)
     columns = [
@@ -275,10 +277,12 @@ def decode_columns(table: Table, problem: ProblemDescription) -> dict[str, list[
 # --- pandas -----------------------------------------------------------------------------------------------------------
 
 
-def to_dataframe(source: Result | Runs | History | Study | Evaluations, table: str | None = None) -> DataFrame:
-    """Convert a table of a result, its runs, a history, a study or evaluations to a pandas DataFrame."""
+def to_dataframe(source: Result | Runs | History | Study | Evaluations | Minima, table: str | None = None) -> DataFrame:
+    """Convert a table of a result, its runs, a history, a study, evaluations or minima to a pandas DataFrame."""
     if isinstance(source, Evaluations):
         return _evaluations_dataframe(source)
+    if isinstance(source, Minima):
+        return _import_pandas().DataFrame(source.columns())
     if isinstance(source, Study):
         if table not in (None, "runs", "summary"):
             raise InputError(f'table must be "runs" or "summary"; got {table!r}.')
@@ -344,7 +348,7 @@ def _number_names(letter: str, values: np.ndarray | None) -> list[str]:
     return [] if values is None else [f"{letter}{i + 1}" for i in range(np.shape(values)[-1])]
 
 
-def _import_pandas() -> Any:
+def _import_pandas() -> ModuleType:
     try:
         import pandas
     except ModuleNotFoundError:

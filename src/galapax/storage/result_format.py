@@ -23,6 +23,7 @@ from galapax.core.variables import boolean, choice, integer, real
 from galapax.objective.evaluation_log import Failed
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
+from galapax.results.minima import Minima
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 
@@ -50,6 +51,7 @@ OPTIONAL_KEYS = (
     "n_cached",
     "command",
     "fun_interval",
+    "unseen",
 )  # of `minimax`, of several objectives, or of what was asked for
 
 BOUND_KEYS = ("lower", "upper", "y_lower", "y_upper")
@@ -57,19 +59,19 @@ PROBLEM_KEYS = {"name", "title", "source", "variables", "objectives", "constrain
                 "reference_point", "hypervolume", "eq_tolerance", "optimum"}  # fmt: skip
 
 # types of the entries
-RESULT_TYPES: dict[str, Any] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
+RESULT_TYPES: dict[str, object] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
                                 "n_failed": int, "seed": int, "timings": dict, "settings": dict,
                                 "problem": dict}  # fmt: skip
-SETTINGS_TYPES: dict[str, Any] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
+SETTINGS_TYPES: dict[str, object] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
                                   "problem": str, "dtype": str, "device": str, "runs": int, "first_run": int,
                                   "hyperparameters": dict, "versions": dict}  # fmt: skip
-TIMINGS_TYPES: dict[str, Any] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
+TIMINGS_TYPES: dict[str, object] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
 # without which a result cannot be shown
 REQUIRED_ENTRIES = {
     "settings": ("maximize", "algorithm", "dtype", "device", "runs", "first_run"),
     "timings": ("compile", "run", "host"),
 }
-STUDY_TYPES: dict[str, Any] = {
+STUDY_TYPES: dict[str, object] = {
     "kind": str,
     "axes": dict,
     "labels": list,
@@ -81,7 +83,7 @@ STUDY_TYPES: dict[str, Any] = {
 STUDY_FIELDS = ("kind", "axes", "labels", "targets", "message", "paired", "stop")
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Convert a value to JSON types; NaN and infinities become null."""
     if isinstance(value, dict):
         return {str(k): to_json(v) for k, v in value.items()}
@@ -142,6 +144,8 @@ def result_to_json(result: Result) -> JSON:
     entries = {
         name: result[name] for name in (*REQUIRED_KEYS, *OPTIONAL_KEYS) if name in REQUIRED_KEYS or name in result
     }
+    if "minima" in result:
+        entries["minima"] = result.minima.as_json()
     entries["failures"] = [failure._asdict() for failure in result.get("failures", ())]
     if "evaluations" in result:
         errors = result.evaluations.error
@@ -206,7 +210,7 @@ def _parse_space(description: Any) -> Space | None:
     return Space(tuple(variables), bool(description["is_mapping"]))
 
 
-def _to_label(value: Any) -> Any:
+def _to_label(value: object) -> Any:
     """Convert a JSON list to a tuple, which is a label."""
     return tuple(map(_to_label, value)) if isinstance(value, list) else value
 
@@ -244,7 +248,9 @@ def result_from_json(data: JSON) -> Result:
         result["fun_interval"] = _parse_floats(data["fun_interval"], "fun_interval")
         if result.fun_interval.shape != (2,):
             raise ValueError("its fun_interval does not have two ends")
-    for name in ("worst_case", "worst_case_sure"):
+    if "minima" in data:
+        result["minima"] = Minima.from_json(data["minima"])
+    for name in ("worst_case", "worst_case_sure", "unseen"):
         if name in data:
             result[name] = _parse_number(data[name], name)
     for name in ("x", "ineq", "eq"):
@@ -288,20 +294,20 @@ def _parse_failures(data: Any) -> tuple[Failed, ...]:
     return tuple(Failed(x, *text) for x, text in zip(points, texts, strict=True))
 
 
-def _parse_evaluation_errors(entries: Any) -> dict[int, str]:
+def _parse_evaluation_errors(entries: object) -> dict[int, str]:
     """Return why calls of a black box failed, by row of its evaluations."""
     if not isinstance(entries, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in entries):
         raise ValueError("its evaluation_errors are not rows with errors")
     return {int(row): str(error) for row, error in entries}
 
 
-def _parse_floats(values: Any, name: str) -> np.ndarray:
+def _parse_floats(values: object, name: str) -> np.ndarray:
     if not isinstance(values, list):
         raise ValueError(f"its {name} is {abbreviate(values)}")
     return np.array([_parse_number(value, name) for value in values], np.float64)
 
 
-def _parse_number(value: Any, name: str) -> float:
+def _parse_number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         raise ValueError(f"its {name} has {abbreviate(value)} where a number belongs")
     return math.nan if value is None else float(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -202,7 +201,7 @@ def problem_facts() -> list[dict[str, str | int]]:
         else:
             x = jax.ShapeDtypeStruct((problem.dim,), np.float32)
 
-            def count(function: Callable[..., Any] | None, x: jax.ShapeDtypeStruct = x) -> int:
+            def count(function: Callable[..., object] | None, x: jax.ShapeDtypeStruct = x) -> int:
                 return 0 if function is None else int(np.prod(jax.eval_shape(function, x).shape))
 
             sizes = problem.dim
