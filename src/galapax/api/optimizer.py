@@ -61,7 +61,7 @@ from galapax.execution.schedules import RestartState
 from galapax.execution.search import Carry, Search
 from galapax.numerics import compile_cache, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
-from galapax.objective.evaluation_log import EvaluationLog, Failed
+from galapax.objective.evaluation_log import NO_RUN, EvaluationLog, Failed
 from galapax.objective.function_identity import is_differentiable
 from galapax.objective.traced import Traced, trace
 from galapax.objective.worker import Answer, Call, Failure
@@ -140,7 +140,8 @@ class Optimizer:
         solver = with_python_integers(solver)
         solver.validate()
         dtype = str(Compute(dtype=dtype).dtype or "float64")
-        if check_integer(run, "run", 0) >= 2**32:
+        self._run = check_integer(run, "run", 0)
+        if self._run >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
         if eq_tolerance is None and problem is not None:
             eq_tolerance = problem.eq_tolerance
@@ -173,7 +174,7 @@ class Optimizer:
         self._eq_tolerance = eq_tolerance  # None until the first values were told
         self._dtype = dtype
         self._shape: Shape | None = None
-        self._keys = random.run_keys(self.seed, int(run), 1)
+        self._keys = random.run_keys(self.seed, self._run, 1)
         self._restart_state = RestartState(0, 0, self._keys[0])  # the searches that are over
         self._number = 0  # generations of the present one
         self._spent = 0  # evaluations of it
@@ -302,8 +303,8 @@ class Optimizer:
 
     def _note(self, point: np.ndarray, answer: Answer, merit: tuple[float, float], is_known: bool) -> None:
         """Add a value to the log."""
-        generation = 0 if is_known else self.generation + 1
-        row = self._log.append(point, Call(answer, process=0), generation)
+        run, generation = (NO_RUN, 0) if is_known else (self._run, self.generation + 1)
+        row = self._log.append(point, Call(answer, process=0), run, generation)
         if merit < self._best_merit or self._best_row is None:
             self._best_row, self._best_merit = row, merit
         if is_known:
@@ -428,7 +429,7 @@ class Optimizer:
             )
         entry = record_generation(self._history, np.asarray(row), self._search.columns, self.nfev)
         self._history.append(entry)
-        self._log.complete_generation(widths_of(self._shape or Shape()))
+        self._log.complete_generation(widths_of(self._shape or Shape()), (self._run,))
         self._n_repairs += int(made) - len(self._points)
         self._spent += int(made)
         if self._restarts is not None:
@@ -473,9 +474,8 @@ class Optimizer:
         values = np.asarray(self._parents().fitness, np.float64)
         mean = np.sum(values, where=np.isfinite(values)) / max(1, np.isfinite(values).sum())
         resolution = restart_policies.value_resolution(value, float(mean), float(np.finfo(self._dtype).eps))
-        self._restart_state.past.append(
-            SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop, resolution)
-        )
+        ended = SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop, resolution)
+        self._restart_state.past.append(ended)
         self._leg, self._known_values = self._next(), None
         assert self._shape is not None
         self._number = self._spent = 0

@@ -143,7 +143,7 @@ def fronts_table(runs: Runs, variables: list[str], values: list[str]) -> Table:
 
 def evaluations_table(evaluations: Evaluations) -> Table:
     """Build the table of every call of a black box."""
-    return Table(*evaluations.table(), first_variable=N_CALL_COLUMNS, counts=(0, 1), booleans=(3,))
+    return Table(*evaluations.table(), first_variable=N_CALL_COLUMNS, counts=(0, 1, 2), booleans=(4,))
 
 
 def snapshots_table(result: Result) -> Table:
