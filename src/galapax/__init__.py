@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import galapax._startup  # noqa: F401  (first: Ctrl-C while the rest is loading)
 from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
+from galapax.algorithms.cma_mae import CMAMAE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
@@ -13,6 +14,7 @@ from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
+from galapax.algorithms.map_elites import MAPElites
 from galapax.algorithms.model_search import ModelSearch
 from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
@@ -24,6 +26,7 @@ from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.api.compare import compare
+from galapax.api.illuminate import illuminate
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
@@ -41,6 +44,7 @@ from galapax.metrics import indicators
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
+from galapax.results.illumination import Illumination
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CMAES",
+    "CMAMAE",
     "DE",
     "EP",
     "FEP",
@@ -71,10 +76,12 @@ __all__ = [
     "EvaluationError",
     "Evaluations",
     "History",
+    "Illumination",
     "InputError",
     "Islands",
     "Keep",
     "Live",
+    "MAPElites",
     "MinMaxProblem",
     "ModelSearch",
     "Optimizer",
@@ -100,6 +107,7 @@ __all__ = [
     "choice",
     "compare",
     "gagpu",
+    "illuminate",
     "indicators",
     "integer",
     "load",
