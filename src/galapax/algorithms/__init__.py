@@ -92,7 +92,7 @@ def algorithm_name(algorithm: Algorithm) -> str:
     """The registered name of an algorithm, or its class's name."""
     if isinstance(algorithm, GameCDE):
         return "cde"
-    for name, kind in ALGORITHMS.items():
+    for name, kind in (ALGORITHMS | ILLUMINATION_ALGORITHMS).items():
         if type(unwrap(algorithm)) is kind:
             return name
     return type(unwrap(algorithm)).__name__

@@ -92,11 +92,12 @@ class CMAMAE(Algorithm[CMAMAEState]):
 
     def with_initial_points(self, state: CMAMAEState, points: Array) -> CMAMAEState:
         """The searches begin at these points in turn."""
-        search = self.search
+        search, bounds = self.search, state.bounds
         assert search is not None
-        starts = points[jnp.arange(self.searches) % points.shape[0]][:, None]
-        searches = jax.vmap(search.with_initial_points)(state.searches, starts)
-        return state._replace(candidates=_join(searches.candidates), searches=searches)
+        starts = points[jnp.arange(self.searches) % points.shape[0]]
+        now = state.searches.now._replace(mean=(starts - bounds.lower) / bounds.span)
+        x = jax.vmap(lambda now, normals: search.place(now, normals, bounds))(now, state.searches.normals)
+        return state._replace(candidates=_join(x), searches=state.searches._replace(candidates=x, now=now))
 
     def start(self, state: CMAMAEState, evaluation: Evaluation, shape: Shape) -> CMAMAEState:
         if self.worst is not None:
