@@ -9,6 +9,7 @@ from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cma_mae import CMAMAE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
+from galapax.algorithms.ehvi import EHVI
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
@@ -27,6 +28,7 @@ from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.api.compare import compare
 from galapax.api.illuminate import illuminate
+from galapax.api.minima import minima
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
@@ -45,6 +47,8 @@ from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
 from galapax.results.illumination import Illumination
+from galapax.results.known_values import Evaluated
+from galapax.results.minima import Minima
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
@@ -57,6 +61,7 @@ __all__ = [
     "CMAES",
     "CMAMAE",
     "DE",
+    "EHVI",
     "EP",
     "FEP",
     "JSO",
@@ -73,6 +78,7 @@ __all__ = [
     "CoevolutionaryDE",
     "Compute",
     "EpsilonDE",
+    "Evaluated",
     "EvaluationError",
     "Evaluations",
     "History",
@@ -83,6 +89,7 @@ __all__ = [
     "Live",
     "MAPElites",
     "MinMaxProblem",
+    "Minima",
     "ModelSearch",
     "Optimizer",
     "Problem",
@@ -111,6 +118,7 @@ __all__ = [
     "indicators",
     "integer",
     "load",
+    "minima",
     "minimax",
     "minimize",
     "mixture",

@@ -105,8 +105,8 @@ def test_scipys_calls_are_the_same_run():
         gx.minimize(sphere, Bounds([-2, -2], [2, 2]), "de", x0=[1.0, 1.5], **QUICK),
     ):
         np.testing.assert_array_equal(theirs.population, ours.population)
-    with pytest.raises(gx.InputError, match="minimize has no 'initial': write x0"):
-        gx.minimize(sphere, BOX, **{"initial": [1, 1]})
+    with pytest.raises(gx.InputError, match="points with their values"):
+        gx.minimize(sphere, BOX, initial=[1, 1], blackbox=True)
 
 
 def test_further_arguments_go_to_the_function():

@@ -134,3 +134,26 @@ def test_true_value_on_an_ill_conditioned_bowl(dim, most):
     with jax.enable_x64(True):
         truth = [float(mean(jnp.asarray(x))) for x in result.runs.x]
     assert max(truth) <= most
+
+
+@pytest.mark.parametrize("algorithm", [None, "de"])
+def test_a_black_box_that_is_random_is_found_out(algorithm):
+    rng, calls = np.random.default_rng(3), []
+
+    def measure(x):
+        calls.append(x)
+        return float(np.sum((x - CENTRE) ** 2)) + 0.1 * rng.standard_normal()
+
+    result = gx.minimize(measure, [(-5, 5)] * 3, algorithm, blackbox=True, max_evaluations=500)
+    assert len(calls) == result.nfev <= 500 and result.history.nfev[-1] == result.nfev
+    assert "fun is random" in result.message and "noisy=True" in result.message and not result.success
+    assert result.fun > min(result.evaluations.fun)
+    low, high = result.fun_interval
+    assert low < np.sum((result.x - CENTRE) ** 2) < high < 1
+
+
+def test_a_black_box_that_is_not_random_is_called_once_more():
+    result = gx.minimize(lambda x: float(np.sum(x**2)), [(-5, 5)] * 3, blackbox=True, max_evaluations=500)
+    assert "random" not in result.message and "fun_interval" not in result
+    assert result.nfev <= 500 and result.history.nfev[-1] == result.nfev
+    assert np.array_equal(result.evaluations.x[-1], result.x) and result.evaluations.fun[-1] == result.fun

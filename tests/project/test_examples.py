@@ -31,6 +31,7 @@ SAYS = {
     "pressure_vessel.py": "fun: 5885.3327",
     "robust_absorber.py": "worst amplitude 6.40",
     "blend.py": "cheapest: cost 26.",
+    "stable_states.py": "16 stable states",
 }
 
 

@@ -220,6 +220,24 @@ class CMAES(Algorithm[CMAESState]):
         parents = state.parents._replace(x=x)
         return state._replace(candidates=x, normals=normals, parents=parents, now=now, progress=progress)
 
+    def with_known_values(self, state: CMAESState, x: Array, evaluation: Evaluation) -> CMAESState:
+        """The mean is that of the best points, the better the heavier, and the first step their distance from it."""
+        bounds, now, known = state.bounds, state.now, as_population(x, evaluation)
+        n_sound = jnp.sum(jnp.isfinite(known.fitness))
+        n_best = jnp.clip(jnp.minimum(self.population // 2, (n_sound + 1) // 2), 1)
+        rank = rank_by_fitness(known.fitness, known.violation).astype(x.dtype)
+        weights = jnp.maximum(jnp.log(n_best + 0.5) - jnp.log(rank + 1), 0)
+        weights = (weights / jnp.sum(weights))[:, None]
+        unit = (x - bounds.lower) / bounds.span
+        mean = jnp.sum(weights * unit, axis=0)
+        spread = jnp.sqrt(jnp.mean(jnp.sum(weights * (unit - mean) ** 2, axis=0)))
+        started = now._replace(mean=mean, step=jnp.clip(spread, START_STEP_SHARE * now.step, now.step))
+        now = jax.tree.map(lambda a, b: jnp.where(n_sound > 0, a, b), started, now)
+        candidates = self.place(now, state.normals, bounds)
+        parents = set_first(state.parents, take_row(known, best_index(known)))
+        progress = state.progress._replace(first_step=now.step)
+        return state._replace(candidates=candidates, parents=parents, now=now, progress=progress)
+
     def with_immigrants(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
         """Points from elsewhere are judged where they are, and move the distribution as far as a sample could.
 

@@ -51,7 +51,8 @@ class ModelSearchState(NamedTuple):
     parents: Population  # (1, ...) the best point
     x: Array  # (capacity, d) evaluated points in their order
     values: Array  # (capacity, 1 + p + q) objective, inequalities, equalities; NaN where a point failed
-    n_told: Array  # int32, how many points were evaluated
+    is_known: Array  # (capacity,) bool, whether a value was known and not asked for
+    n_told: Array  # int32, how many points are in the list
     is_done: Array  # bool, whether enough descents agreed
     by_method: Array  # int32 (k,), evaluations of each method
     seed: Array  # uint32 (2,)
@@ -100,28 +101,34 @@ class ModelSearch(Algorithm[ModelSearchState]):
         values = jnp.full((x.shape[0], 1 + shape.ineq + shape.eq), jnp.nan, x.dtype)
         nobody = take_row(empty_population(x[:1], shape), 0)
         n_told, is_done, by_method = jnp.int32(0), jnp.asarray(False), jnp.zeros(len(self.methods()), jnp.int32)
+        is_known = jnp.zeros(x.shape[0], bool)
         state = ModelSearchState(
-            x[: self.population], nobody, x, values, n_told, is_done, by_method, seed.astype(jnp.uint32), bounds
-        )
+            x[: self.population], nobody, x, values, is_known, n_told, is_done, by_method, seed.astype(jnp.uint32),
+            bounds,
+        )  # fmt: skip
         return self.ask(state, shape.ineq)
 
     def step(self, key: Array, state: ModelSearchState, evaluation: Evaluation) -> ModelSearchState:
         """Add what was evaluated to the list, and ask for the next points."""
-        trials = as_population(state.candidates, evaluation)
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.parents, trials)
-        parents = take_row(both, best_index(both))
-        constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
-        rows = jnp.concatenate([evaluation.objectives[:, :1], *constraints], axis=1)
-        start = (state.n_told, jnp.int32(0))
         is_full = state.n_told + self.population > state.x.shape[0]  # then it asks for the same points again
-        x = jax.lax.dynamic_update_slice(state.x, state.candidates, start)
-        values = jax.lax.dynamic_update_slice(state.values, rows.astype(state.values.dtype), start)
-        state = state._replace(
-            parents=parents,
-            x=jnp.where(is_full, state.x, x),
-            values=jnp.where(is_full, state.values, values),
-            n_told=jnp.where(is_full, state.n_told, state.n_told + self.population),
+        longer = append_evaluations(state, state.candidates, evaluation, is_known=False)
+        state = longer._replace(
+            x=jnp.where(is_full, state.x, longer.x),
+            values=jnp.where(is_full, state.values, longer.values),
+            is_known=jnp.where(is_full, state.is_known, longer.is_known),
+            n_told=jnp.where(is_full, state.n_told, longer.n_told),
         )
+        return self.ask(state, 0 if evaluation.ineq is None else evaluation.ineq.shape[1])
+
+    def with_known_values(self, state: ModelSearchState, x: Array, evaluation: Evaluation) -> ModelSearchState:
+        """Add evaluated points to the list, which becomes longer by as many, and ask for points with them in mind."""
+        room = -(-x.shape[0] // MIN_CAPACITY) * MIN_CAPACITY  # few sizes, as each is a program
+        state = state._replace(
+            x=jnp.pad(state.x, ((0, room), (0, 0))),
+            values=jnp.pad(state.values, ((0, room), (0, 0)), constant_values=jnp.nan),
+            is_known=jnp.pad(state.is_known, (0, room)),
+        )
+        state = append_evaluations(state, x, evaluation, is_known=True)
         return self.ask(state, 0 if evaluation.ineq is None else evaluation.ineq.shape[1])
 
     def ask(self, state: ModelSearchState, n_ineq: int) -> ModelSearchState:
@@ -135,7 +142,7 @@ class ModelSearch(Algorithm[ModelSearchState]):
         as_words = [jax.lax.bitcast_convert_type(a, jnp.uint32) for a in numbers]
         points, is_done, by_method = jax.pure_callback(
             partial(_SEARCHES.ask, np.dtype(dtype), self.population, n_ineq, self.eq_tolerance),
-            result, state.n_told, state.seed, *as_words, vmap_method="sequential",
+            result, state.n_told, state.is_known, state.seed, *as_words, vmap_method="sequential",
         )  # fmt: skip
         candidates = jax.lax.bitcast_convert_type(points if words[-1] > 1 else points[..., 0], dtype)
         return state._replace(candidates=candidates, is_done=is_done, by_method=by_method)
@@ -154,9 +161,25 @@ class ModelSearch(Algorithm[ModelSearchState]):
         return jnp.where(state.is_done, STOP_CODES[Stop.TOLERANCE], code)
 
 
-def is_for_models(evaluations: int, dim: int) -> bool:
+def append_evaluations(state: ModelSearchState, x: Array, evaluation: Evaluation, is_known: bool) -> ModelSearchState:
+    """Write evaluated points (k, d) at the end of the list, and keep the best point."""
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.parents, as_population(x, evaluation))
+    constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
+    rows = jnp.concatenate([evaluation.objectives[:, :1], *constraints], axis=1)
+    start = (state.n_told, jnp.int32(0))
+    marks = jnp.full(x.shape[0], is_known)
+    return state._replace(
+        parents=take_row(both, best_index(both)),
+        x=jax.lax.dynamic_update_slice(state.x, x.astype(state.x.dtype), start),
+        values=jax.lax.dynamic_update_slice(state.values, rows.astype(state.values.dtype), start),
+        is_known=jax.lax.dynamic_update_slice(state.is_known, marks, start[:1]),
+        n_told=state.n_told + x.shape[0],
+    )
+
+
+def is_for_models(evaluations: int | None, dim: int) -> bool:
     """Return whether a black box of `dim` variables has so few evaluations that models of it pay."""
-    return evaluations <= MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim
+    return evaluations is not None and evaluations <= MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim
 
 
 class _Step(NamedTuple):
@@ -181,13 +204,15 @@ class SearchMemory:
         n_ineq: int,
         tolerance: EqTolerance | None,
         count: Any,
+        is_known: Any,
         seed: Any,
         *words: Any,
     ) -> tuple[np.ndarray, np.bool_, np.ndarray]:
         """The points that follow the first `count` evaluations of a search, n at a time; whether it is done, and how
         many evaluations each of its methods had.
 
-        words: of the box's bounds (d,), and of all points (capacity, d) and values (capacity, 1 + p + q).
+        is_known: (capacity,) which were not asked for. words: of the box's bounds (d,), and of all points (capacity, d)
+        and values (capacity, 1 + p + q).
         """
         from galapax.local.few_evaluations import FewEvaluations  # scipy.optimize takes a while to import
 
@@ -195,7 +220,7 @@ class SearchMemory:
         lower, upper = lower.reshape(-1), upper.reshape(-1)
         n_told, span = int(count), upper - lower
         x, values = x.reshape(len(x), -1)[:n_told], values.reshape(len(values), -1)[:n_told]
-        seed = np.asarray(seed)
+        seed, is_known = np.asarray(seed), np.asarray(is_known)[:n_told]
         settings = repr((n, n_ineq, tolerance)).encode()
         start = hashlib.blake2b(settings + b"".join(a.tobytes() for a in (seed, lower, upper)))
 
@@ -203,30 +228,44 @@ class SearchMemory:
             digest = start.copy()
             digest.update(x[:rows].tobytes())
             digest.update(values[:rows].tobytes())
+            digest.update(is_known[:rows].tobytes())
             return digest.digest()
 
         key = name(n_told)
         if key not in self._steps:
-            step = self._steps.pop(name(n_told - n), None) if n_told else None
-            known = n_told - n
-            if step is None:
-                search, known = FewEvaluations(len(lower), seed_of(seed)), 0
-                step = _Step(search, search.ask(n), False, search.evaluations.copy())
-            search, points = step.search, step.points
-            for first in range(known, n_told, n):
-                rows = slice(first, first + n)
-                ineq, eq = values[rows, 1 : 1 + n_ineq], values[rows, 1 + n_ineq :]
-                if first == 0 and eq.shape[1]:  # as a black box derives it from its first generation
+            groups = _group_rows(is_known, n)
+            starts_known = len(groups) == 1 and bool(is_known[0])  # before anything was asked for
+            step = self._steps.pop(name(groups[-1].start), None) if groups and not starts_known else None
+            search = FewEvaluations(len(lower), seed_of(seed)) if step is None else step.search
+            for rows in groups if step is None else groups[-1:]:
+                unit, ineq, eq = (x[rows] - lower) / span, values[rows, 1 : 1 + n_ineq], values[rows, 1 + n_ineq :]
+                if rows.start == 0 and eq.shape[1]:  # as a black box derives it from its first generation
                     within = derive_eq_tolerance(eq, BLACK_BOX_EQ_TOLERANCE) if tolerance is None else tolerance
                     search.log.eq_tolerance = np.asarray(within)
-                search.tell(values[rows, 0], ineq, eq, (x[rows] - lower) / span)
-                points = search.ask(n)
+                if is_known[rows.start]:
+                    search.learn(unit, values[rows, 0], ineq, eq)
+                    continue
+                if not search.is_asked:
+                    search.ask(n)
+                search.tell(values[rows, 0], ineq, eq, unit)
+            points = search.outstanding_points if search.is_asked else search.ask(n)
             self._steps[key] = _Step(search, points, search.is_done, search.evaluations.copy())
             if len(self._steps) > MAX_REMEMBERED_SEARCHES:
                 self._steps.popitem(last=False)
         step = self._steps[key]
         points = np.clip(lower + step.points * span, lower, upper).astype(dtype)
         return points[..., None].view(np.uint32), np.bool_(step.is_done), step.by_method.astype(np.int32)
+
+
+def _group_rows(is_known: np.ndarray, n: int) -> list[slice]:
+    """Group the rows of a list into known ones that follow each other, and batches of n that were asked for."""
+    groups, first = [], 0
+    while first < len(is_known):
+        later = np.flatnonzero(~is_known[first:])
+        n_known = int(later[0]) if len(later) else len(is_known) - first
+        groups.append(slice(first, first + (n_known or n)))
+        first = groups[-1].stop
+    return groups
 
 
 def seed_of(key: np.ndarray) -> int:

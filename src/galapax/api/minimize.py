@@ -17,6 +17,7 @@ from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartN
 from galapax.core.problem import EqTolerance, Problem, stack_constraints
 from galapax.core.restarts import Islands, Restarts
 from galapax.core.stop import interrupts
+from galapax.execution.known_points import take_known_values
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
 from galapax.execution.task import (
@@ -44,6 +45,7 @@ def minimize(
     maximize: bool | Sequence[bool] | np.ndarray = False,
     noisy: bool | None = None,
     x0: Any = None,
+    initial: Any = None,
     population: int | None = None,
     generations: int | None = None,
     max_evaluations: int | None = None,
@@ -84,6 +86,10 @@ def minimize(
     x0: a starting point (d,), or points (k, d), at most a whole population, shared by all runs; or (runs, k, d),
         separate for each run. The rest of the first population is random. A single point is where CMA-ES and simplex
         searches begin, with a small step.
+    initial: points whose values are known, of a black box: gx.Evaluated(X, F, ineq=..., eq=...), a pandas DataFrame
+        with a column for each variable and for the objective, a Result, its evaluations, or the path of a saved run or
+        its evaluations.csv; NaN means failed. They cost nothing (nfev and max_evaluations count new calls), the search
+        begins with the best of them, models learn from all, and `result.evaluations` has them as generation 0.
     population: number of individuals, if not the algorithm's default. Unless the algorithm is an instance, the default
         is smaller where max_evaluations would otherwise allow fewer than 10 generations.
     generations: the maximum number. If nothing limits a run: 1000; with restarts 10 000 evaluations per variable, at
@@ -139,7 +145,7 @@ def minimize(
     problem, algorithm = problem_of(
         fun, bounds, algorithm, stack_constraints("ineq", ineq), stack_constraints("eq", eq), eq_tolerance
     )
-    options = resolve_options(problem, Options.parse(arguments))
+    problem, options = take_known_values(problem, resolve_options(problem, Options.parse(arguments)))
     watchers = observers(callback, progress, live, checkpoint, resume)
     if options.workers.asynchronous and watchers.journal is not None:
         raise InputError("a run with asynchronous=True can be neither repeated nor resumed: remove checkpoint.")

@@ -12,19 +12,21 @@ import jax
 import numpy as np
 
 from galapax import algorithms
+from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.api.trials import (
     Trial,
     add_front,
     build_history,
     check_algorithm,
-    find_row,
+    describe_settings,
     finish_search,
-    insert_points,
     judge_answers,
+    judge_known_answers,
     match_points,
     parse_points,
     parse_values,
+    place_known,
     record_generation,
     shape_of,
     stack_answers,
@@ -32,7 +34,7 @@ from galapax.api.trials import (
     tell_generation,
     widths_of,
 )
-from galapax.core.algorithm import Algorithm, Budget, count_repairs, with_python_integers
+from galapax.core.algorithm import Algorithm, Budget, TakesKnownValues, count_repairs, with_python_integers
 from galapax.core.checks import check_integer, pluralize
 from galapax.core.direction import check_direction_count, check_maximize, count_directions, objective_signs, orient
 from galapax.core.errors import InputError
@@ -58,11 +60,11 @@ from galapax.core.restarts import (
 )
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points, shrink_population_to_budget
-from galapax.execution.assemble import plain_options, versions
+from galapax.execution.known_points import KnownPoints
 from galapax.execution.memory import check_population
 from galapax.execution.schedules import RestartState
 from galapax.execution.search import Carry, Search
-from galapax.numerics import compile_cache, devices, random
+from galapax.numerics import compile_cache, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
 from galapax.objective.evaluation_log import EvaluationLog, Failed
 from galapax.objective.function_identity import is_differentiable
@@ -132,14 +134,12 @@ class Optimizer:
         is_constrained = problem is not None and problem.constrained
         solver = algorithms.resolve_algorithm(algorithm, is_constrained, n_objectives, mixed)
         is_left_open = (algorithm, population, generations) == (None, None, None) and restarts == "auto"
-        is_plain = np.ndim(x0) <= 1 and not mixed and n_objectives == 1 and str(dtype) == "float64"
-        if (
-            is_left_open
-            and is_plain
-            and max_evaluations is not None
-            and is_for_models(max_evaluations, self.problem.dim)
-        ):
+        is_open_to_models = is_left_open and np.ndim(x0) <= 1 and str(dtype) == "float64"
+        self._few_evaluations = max_evaluations if is_open_to_models else None  # where models may choose the points
+        if n_objectives == 1 and not mixed and is_for_models(self._few_evaluations, self.problem.dim):
             solver = ModelSearch()
+        elif is_for_front_models(self._few_evaluations, self.problem.dim, n_objectives):
+            solver = EHVI()
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver = with_python_integers(solver)
@@ -171,7 +171,9 @@ class Optimizer:
         self._n_trials = 0
         self._n_known = 0  # values of points that were not asked for
         self._n_repairs = 0  # evaluations that repairs would have taken
-        self._known: list[tuple[tuple[float, float], np.ndarray, Answer]] = []  # merit, genes and values to be taken up
+        self._known: list[tuple[np.ndarray, Answer]] = []  # genes and values of known points, to be taken up
+        self._n_begun = 0  # of them with which the first search began
+        self._known_values: KnownPoints | None = None  # with which the first search began
         self._history: list[dict[str, np.ndarray]] = []  # of each generation, with the best so far
         self._eq_tolerance = eq_tolerance  # None until the first values were told
         self._dtype = dtype
@@ -195,7 +197,7 @@ class Optimizer:
 
     def _begin(self) -> None:
         """Ask for the first generation of the present search."""
-        carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial)
+        carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial, self._known_values)
         self._asked: Carry = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
     def _repairing(self, problem: Problem) -> Any:
@@ -305,8 +307,7 @@ class Optimizer:
             self._best_row, self._best_merit = row, merit
         if is_known:
             self._n_known += 1
-            if math.isfinite(merit[1]):
-                self._known.append((merit, self._genes(point[None])[0], answer))
+            self._known.append((self._genes(point[None])[0], answer))
         elif isinstance(answer, Failure):
             self.n_failed += 1
 
@@ -326,6 +327,8 @@ class Optimizer:
         """Choose the algorithm for values of this shape."""
         if isinstance(self.algorithm, ModelSearch) and shape.objectives == 1:
             return self.algorithm
+        if is_for_front_models(self._few_evaluations, self.problem.dim, shape.objectives):
+            return EHVI()
         mixed = self._space.dim if self._space is not None and self._space.discrete.any() else 0
         solver = algorithms.resolve_algorithm(None, shape.constrained, shape.objectives, mixed, self._population)
         if shape.eq and self._traced is None and count_repairs(solver):
@@ -341,7 +344,7 @@ class Optimizer:
         self._leg = self._next() if self._restarts is not None else NextSearch(solver, "first")
         self._search = self._new(Shape())
         size = self._search.algorithm.population
-        self._initial = self._genes(self._points)[:size].astype(self._dtype)
+        self._initial, self._known_values = self._genes(self._points)[:size].astype(self._dtype), None
         answers, out = self._answers, self._out
         with self._precision():
             self._begin()
@@ -353,34 +356,34 @@ class Optimizer:
     def _genes(self, x: np.ndarray) -> np.ndarray:
         return x if self._space is None else self._space.encode(x)
 
+    def _judge_known(self) -> KnownPoints:
+        """Return the known points that wait to be taken up, as the search sees them."""
+        genes, answers = (list(column) for column in zip(*self._known, strict=True))
+        known = judge_known_answers(genes, answers, self._shape or Shape(), self.maximize, self._eq_tolerance)
+        return known.astype(self._dtype)
+
     def _start_from_known(self) -> None:
-        """Put known points in the place of the first candidates, the best in front, before any was handed out."""
-        self._known.sort(key=lambda entry: entry[0])
-        size = self._asked.state.candidates.shape[1]
-        self._initial = np.array([genes for _, genes, _ in self._known[:size]]).astype(self._dtype)
+        """Begin with the known points, before any candidate was handed out: see `TakesKnownValues`."""
+        known, self._n_begun = self._judge_known(), len(self._known)
         with self._precision():
+            if isinstance(self._search.algorithm, TakesKnownValues):
+                self._search, self._known_values = self._new(self._shape or Shape()), known
+            else:
+                self._initial = known.choose_first(self._asked.state.candidates.shape[1])
             self._begin()
         self._wait()
 
     def _take_known(self) -> None:
-        """Give known points, which wait to be taken up, the place of candidates that were not handed out."""
+        """Take up the known points that wait: in the place of candidates that were not handed out, or in a model."""
         if not self._known:
             return
-        self._known.sort(key=lambda entry: entry[0])
-        room = len(self._points) if self.generation == 0 else max(1, len(self._points) // 2)
-        chosen, self._known = self._known[:room], ([] if self.generation else self._known[room:])
-        genes = np.array([entry[1] for entry in chosen]).astype(self._dtype)
-        candidates = np.asarray(self._asked.state.candidates[0])
-        if self.generation == 0:
-            places = [find_row(candidates, point) for point in genes]
-        else:
-            places = list(range(len(self._points) - len(chosen), len(self._points)))
-            with self._precision():
-                rows = np.array(places)
-                self._asked = compile_cache.call(insert_points, (), self._search, self._asked, rows, genes)
-        for place, (_, _, answer) in zip(places, chosen, strict=True):
-            if place is not None and place < len(self._points):
-                self._answers[place] = answer
+        known, entries = self._judge_known(), self._known
+        with self._precision():
+            self._asked, rows = place_known(self._search, self._asked, known, len(self._points), not self.generation)
+        for place, row in rows.items():
+            self._answers[place] = entries[row][1]
+        if self.generation:
+            self._known = []
         self._points = self._decoded(np.array(self._asked.state.candidates[0])[: len(self._points)])
 
     def _wait(self) -> None:
@@ -404,8 +407,11 @@ class Optimizer:
         with self._precision():
             if self.generation == 0:  # the same candidates again, now with room for this many objectives
                 assert self._shape is not None
+                self._known = self._known[self._n_begun :]
                 self._search = self._new(self._shape)
-                carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial)
+                carry = compile_cache.call(
+                    Search.begin, (), self._search, self._keys, self._initial, self._known_values
+                )
                 self._asked = compile_cache.call(
                     start_search, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
                 )
@@ -427,6 +433,15 @@ class Optimizer:
         if self._restarts is not None:
             self._look(int(rests[0]))
         self._wait()
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """What was asked for, as plain values."""
+        arguments = {"seed": self.seed, "maximize": self.maximize, "population": self._population, "blackbox": True}
+        arguments |= {"max_evaluations": self._budget.evaluations, "generations": self._budget.generations}
+        options = Options.parse({**arguments, "compute": Compute(dtype=self._dtype)})
+        restarts = None if self._restarts is None else self._restarts.name
+        return describe_settings(options, self.problem, self.algorithm, self._search.algorithm, restarts)
 
     @property
     def _left(self) -> float:
@@ -460,7 +475,7 @@ class Optimizer:
         self._restart_state.past.append(
             SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop, resolution)
         )
-        self._leg = self._next()
+        self._leg, self._known_values = self._next(), None
         assert self._shape is not None
         self._number = self._spent = 0
         self._keys = self._restart_state.next_key()[None]
@@ -544,7 +559,7 @@ class Optimizer:
             evaluations=evaluations,
             failures=tuple(Failed(x.copy(), f.error, f.traceback) for x, f in self._log.failures(MAX_SHOWN_FAILURES)),
             timings={"compile": 0.0, "run": time.perf_counter() - self._began, "device": 0.0, "host": 0.0},
-            settings=self._settings(),
+            settings=self._settings,
         )
         if self._shape is not None and self._shape.objectives > 1:
             result["population_fitness"] = np.asarray(population.objectives, np.float64)
@@ -567,23 +582,6 @@ class Optimizer:
         rows = set(np.flatnonzero(np.isin(evaluations.generation, (0, self.generation + 1))).tolist())
         survivors = np.asarray(self.population.x, np.float64) if self.generation else ()
         return sorted(rows | {row for x in survivors if (row := self._log.find(x.tobytes())) is not None})
-
-    def _settings(self) -> dict[str, Any]:
-        """Return what was asked for, as plain values."""
-        arguments = {"seed": self.seed, "maximize": self.maximize, "population": self._population, "blackbox": True}
-        arguments |= {"max_evaluations": self._budget.evaluations, "generations": self._budget.generations}
-        options = plain_options(Options.parse({**arguments, "compute": Compute(dtype=self._dtype)}))
-        return options | {
-            "problem": self.problem.name,
-            "algorithm": algorithms.algorithm_name(self.algorithm),
-            "hyperparameters": algorithms.plain_settings(self._search.algorithm),
-            "restarts": None if self._restarts is None else self._restarts.name,
-            "x0": None,
-            "runs": 1,
-            "first_run": 0,
-            "device": devices.device_name(),
-            "versions": versions(),
-        }
 
     def __repr__(self) -> str:
         name = algorithms.algorithm_name(self.algorithm)

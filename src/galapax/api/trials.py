@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, count_repairs, insert_immigrants
+from galapax import algorithms
+from galapax.core.algorithm import AcceptsImmigrants, Algorithm, TakesKnownValues, count_repairs, insert_immigrants
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
+from galapax.core.options import Options
 from galapax.core.problem import (
     HISTORY_FIRST_COLUMN,
     OUTPUT_NAMES,
@@ -28,9 +30,11 @@ from galapax.core.problem import (
     Values,
 )
 from galapax.core.user_code import describe_traceback, warn
+from galapax.execution.assemble import plain_options, versions
+from galapax.execution.known_points import KnownPoints
 from galapax.execution.search import Carry, Finished, Search, run_axes
 from galapax.metrics.indicators import non_dominated
-from galapax.numerics import random
+from galapax.numerics import compile_cache, devices, random
 from galapax.objective.evaluation_log import summarise
 from galapax.objective.worker import Answer, Failure
 from galapax.results.evaluations import Evaluations
@@ -302,6 +306,32 @@ def check_algorithm(algorithm: Algorithm, shape: Shape, restarts: bool, has_form
         )
 
 
+def describe_settings(
+    options: Options, problem: Problem, algorithm: Algorithm, bound: Algorithm, restarts: str | None
+) -> dict[str, Any]:
+    """Return what was asked for, as plain values. bound: the algorithm as it is used for the problem."""
+    return plain_options(options) | {
+        "problem": problem.name,
+        "algorithm": algorithms.algorithm_name(algorithm),
+        "hyperparameters": algorithms.plain_settings(bound),
+        "restarts": restarts,
+        "x0": None,
+        "runs": 1,
+        "first_run": 0,
+        "device": devices.device_name(),
+        "versions": versions(),
+    }
+
+
+def judge_known_answers(
+    genes: list[np.ndarray], answers: list[Answer], shape: Shape, maximize: Maximize, eq_tolerance: EqTolerance | None
+) -> KnownPoints:
+    """Return points that were told without being asked for, as a search sees them."""
+    raw = stack_answers(answers, shape)
+    fun = orient(raw["fun"], maximize)
+    return KnownPoints(np.array(genes), summarise(fun, raw.get("ineq"), raw.get("eq"), eq_tolerance, np))
+
+
 def _evaluation(eq_tolerance: EqTolerance | None, rows: Any) -> Evaluation:
     one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
     return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
@@ -331,6 +361,42 @@ def insert_points(search: Search, asked: Carry, rows: Array, points: Array) -> C
         out_axes=run_axes(asked.state),
     )(search.algorithm, asked.state)
     return asked._replace(state=state)
+
+
+def learn_values(search: Search, asked: Carry, known: KnownPoints) -> Carry:
+    """The carry of an algorithm that has learnt from values of points which it did not ask for."""
+
+    def learn(algorithm: Algorithm, state: Any) -> Any:
+        assert isinstance(algorithm, TakesKnownValues)
+        return algorithm.with_known_values(state, *known)
+
+    axes = run_axes(asked.state)
+    state = jax.vmap(learn, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, asked.state)
+    return asked._replace(state=state)
+
+
+def place_known(
+    search: Search, asked: Carry, known: KnownPoints, n: int, is_first: bool
+) -> tuple[Carry, dict[int, int]]:
+    """Return the carry that has taken up known points, and which of them have the place of a candidate.
+
+    n: candidates that wait for their values. is_first: in the first generation these points are among them already.
+    """
+    is_learner = isinstance(search.algorithm, TakesKnownValues)
+    if is_learner and is_first:  # it has begun with them
+        return asked, {}
+    if is_learner and not isinstance(search.algorithm, AcceptsImmigrants):
+        return compile_cache.call(learn_values, (), search, asked, known), {}
+    genes = known.choose_first(n if is_first else max(1, n // 2))
+    rows = [row for point in genes if (row := find_row(known.x, point)) is not None]
+    if is_first:
+        candidates = np.asarray(asked.state.candidates[0])[:n]
+        places = [find_row(candidates, point) for point in genes]
+        return asked, {place: row for place, row in zip(places, rows, strict=True) if place is not None}
+    last = np.arange(n - len(genes), n)
+    if len(genes):
+        asked = compile_cache.call(insert_points, (), search, asked, last, genes)
+    return asked, dict(zip(last.tolist(), rows, strict=True))
 
 
 def finish_search(search: Search, asked: Carry) -> Finished:

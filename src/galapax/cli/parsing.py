@@ -25,8 +25,9 @@ from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.options import Options, group_arguments
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.core.restarts import Islands
+from galapax.execution.arguments import count_named_objectives
 from galapax.execution.observers import Checkpoint
-from galapax.execution.task import MIN_DEFAULT_GENERATIONS, count_named_objectives, default_algorithm, resolve_options
+from galapax.execution.task import MIN_DEFAULT_GENERATIONS, default_algorithm, resolve_options
 from galapax.objective.function_identity import count_objectives
 from galapax.operators import differential
 from galapax.results.front import ASK_USER, CHOICE_RULES

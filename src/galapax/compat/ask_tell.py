@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from galapax import algorithms
+from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.api.optimizer import Optimizer
 from galapax.core.algorithm import Algorithm, Budget
@@ -82,6 +83,8 @@ def create_optimizer(
         is_left_open = restarts is not None and population is None and not is_parallel
         if is_left_open and is_for_models(max_evaluations, dim):
             solver, restarts = ModelSearch(), None
+        elif population is None and not is_parallel and is_for_front_models(max_evaluations, dim, n_objectives):
+            solver = EHVI()
     if population is None and not isinstance(algorithm, Algorithm) and restarts is None:
         shape = Shape(n_objectives, int(is_constrained), 0)
         solver = shrink_population_to_budget(solver, dim, shape, Budget(None, max_evaluations))

@@ -202,6 +202,14 @@ class TakesInitialPoints(Protocol):
 
 
 @runtime_checkable
+class TakesKnownValues(Protocol):
+    """An algorithm that learns from values that were known before; others get such points among their first ones."""
+
+    def with_known_values(self, state: Any, x: Array, evaluation: Evaluation) -> Any:
+        """Take up evaluated points (k, d) before the first generation."""
+
+
+@runtime_checkable
 class AcceptsImmigrants(Protocol):
     """An algorithm whose state must learn of candidates that come from elsewhere."""
 

@@ -57,7 +57,9 @@ KEYWORDS = {
     "directions weights sense senses minimization",
     "write maximize=True": "maximise maximization",
     "leave it out: values are minimised unless maximize=True": "minimise minimize",
-    "write x0, points to start from": "init sampling initial initial_population initial_point start",
+    "write x0, points to start from": "init sampling initial_population initial_point start",
+    "write initial=gx.Evaluated(X, F), points with their values": "y0 known known_values evaluated warm_start "
+    "initial_values prior_evaluations previous",
     "write bounds, one (lower, upper) pair per variable": "lb ub lower upper xl xu limits space search_space "
     "dimensions parametrization",
     "leave it out: bounds has one (lower, upper) pair per variable, such as [(-5, 5)] * 10": "dim n_var ndim nvars "

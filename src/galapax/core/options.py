@@ -332,6 +332,7 @@ class Options(Checked):
                                      panel="Search")  # fmt: skip
     x0: Any = option(None, "A CSV file of starting points, one per row, such as population.csv.", None, shell="path",
                      flags=("--initial",), panel="Search")  # fmt: skip
+    initial: Any = option(None, "Points with their values, which cost no evaluations.")
     runs: int | range = option(1, "Independent runs, computed together (1).", _check_runs, shell=int, flags=("-r",),
                                panel="Search")  # fmt: skip
     seed: int | None = option(0, "Random seed; the same seed gives the same run.", None, shell=int, panel="Search",

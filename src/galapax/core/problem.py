@@ -44,6 +44,7 @@ class Evaluation(NamedTuple):
     eq: Array | None = None  # (n, q)
     again: Array | None = None  # (n,), evaluations of failed points that this candidate replaced
     lost: Array | None = None  # (n,), failures among those and other evaluations for this candidate
+    known: Array | None = None  # (n,) bool, whether the values were known before and cost no evaluation
 
     @property
     def fitness(self) -> Array:

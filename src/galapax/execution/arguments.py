@@ -23,10 +23,12 @@ from galapax.numerics import devices
 from galapax.objective.function_identity import is_differentiable
 
 DEFAULT_TOLERANCE = {"float64": 1e-11, "float32": 1e-6}  # as a share of the box
+MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits
 MIN_SHRUNK_POPULATION = 8  # individuals that a population has at least where few evaluations make it smaller
 CONSTRAINED_POLISH_RESERVE_PER_VARIABLE = (
     600  # evaluations a variable that are left for a polish under constraints, if that is not much
 )
+MIN_RECHECKED_EVALUATIONS = 200  # of a black box, from which one more of its answer is a small price
 MIN_REPAIRED_GENERATIONS = 20  # generations that a budget must allow for repairs by differences
 
 
@@ -36,6 +38,19 @@ def default_dtype(dtype: Any, constrained: bool, blackbox: bool) -> str:
         return str(dtype)
     # a penalty or a tolerance of 1e-4 on large numbers has no meaning in float32
     return "float64" if constrained or blackbox or devices.on_cpu() else "float32"
+
+
+def count_named_objectives(problem: Problem, options: Options) -> int | None:
+    """Return the number of objectives, if they are named, have a direction each, or have known values."""
+    if options.initial is not None:
+        return int(options.initial.shape.objectives)
+    n_directions = count_directions(options.maximize)
+    return n_directions if problem.objectives is None else len(problem.objectives)
+
+
+def default_evaluations(dim: int) -> int:
+    """Return the default budget of a run that restarts."""
+    return max(20_000, min(10_000 * dim, MAX_DEFAULT_EVALUATIONS))
 
 
 def count_workers(pool: object) -> int:
@@ -152,6 +167,39 @@ def check_islands(islands: Islands, population: int, restarts: Restarts | None, 
         raise InputError("a run on islands does not restart: leave restarts out, or islands.")
     if workers.asynchronous:
         raise InputError("asynchronous=True has one population: leave islands out.")
+
+
+def check_noisy(solver: Algorithm, options: Options, restarts: Restarts | None) -> None:
+    """Refuse what cannot work on values that are random."""
+    if solver.traits.multi_objective:
+        raise InputError(
+            f"noise is averaged for one objective, and {type(solver).__name__} is for several: return "
+            "the means of the objectives over a fixed set of random draws."
+        )
+    refused = {
+        "restarts": (restarts is not None, "searches are compared by their best values, which are lucky draws"),
+        "islands": (options.islands is not None, "they exchange individuals by their values, which are lucky draws"),
+        "polish": (options.polish is True, "the gradient of a random draw is not that of the mean"),
+        "vectorized": (options.vectorized and not options.blackbox, "each solution has a key of its own"),
+        "memoize": (bool(options.workers.memoize), "each call of a random objective gives another value"),
+        "asynchronous": (options.workers.asynchronous, "it compares single values"),
+    }
+    for name, (is_given, why) in refused.items():
+        if is_given:
+            raise InputError(f"{name} does not go with a random objective, since {why}: remove {name}.")
+
+
+def rechecks_answer(solver: Algorithm, options: Options, max_evaluations: int | None) -> bool:
+    """Return whether the answer of a black box is evaluated once more, to see whether the values are random."""
+    return (
+        options.blackbox
+        and not options.noisy
+        and max_evaluations is not None
+        and max_evaluations >= MIN_RECHECKED_EVALUATIONS
+        and not solver.traits.multi_objective
+        and options.islands is None
+        and not (options.workers.memoize or options.workers.asynchronous)
+    )
 
 
 def count_devices(options: Options) -> int:

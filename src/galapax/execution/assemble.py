@@ -271,14 +271,14 @@ def _add_blackbox_info(task: Task, result: Result, box: BlackBox, is_only_result
         result.message += f" First failure: {box.first_error.rstrip('.')}."
         result["failures"] = tuple(box.failures) if is_only_result else ()
     if is_only_result:
-        result["evaluations"] = _evaluations(task, box)
+        result["evaluations"] = tabulate_calls(task, box)
     if box.halted:
         result.message += f" The workers were lost: {box.halted}."
     if box.workers.memoize and is_only_result:
         result["n_cached"] = box.log.n_cached
 
 
-def _evaluations(task: Task, box: BlackBox) -> Evaluations:
+def tabulate_calls(task: Task, box: BlackBox) -> Evaluations:
     """Return every call of a black box, with x in place of genes."""
     table = box.log.table(box.widths)
     problem = _with_eq_tolerance(task.declared, box)
@@ -418,6 +418,14 @@ def _message(
                 'use dtype="float64".'
             )
         return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
+    if total.estimate is not None and total.estimate.found is not None:
+        first, second = task.sign * total.estimate.found[best]
+        if np.isfinite(first):
+            return why + (
+                f" fun is random: at x it returned {first:.6g}, and {second:.6g} when it was called there again. The "
+                "best of many random values is a lucky one: give noisy=True for a point of low mean."
+            )
+        return why
     if total.estimate is not None and np.isfinite(total.estimate.interval[best]).all():
         return why + " fun is the mean at x, estimated from evaluations after the search."
     if total.estimate is not None:
@@ -481,6 +489,7 @@ def settings_of(task: Task) -> dict[str, object]:
         "tolerance": float(task.rules.tolerance),
         "restarts": None if task.restarts is None else task.restarts.name,
         "x0": None if task.initial is None else task.decoded(task.initial).tolist(),
+        "initial": None if task.known is None else f"{len(task.known.x)} known values",
         "runs": task.runs,
         "first_run": task.first_run,
         "device": devices.device_name(),

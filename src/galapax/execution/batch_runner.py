@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import is_shared
+from galapax.core.algorithm import TakesKnownValues, is_shared
 from galapax.core.errors import InputError, OutOfMemory, format_bytes
 from galapax.core.problem import Problem, Shape
 from galapax.core.stop import Interrupts
@@ -212,7 +212,7 @@ class BatchRunner:
         points = []
         for start in range(0, self.task.runs, self.width):
             slice_ = self._build_slice(np.arange(start, min(start + self.width, self.task.runs)))
-            carry = self.clock.call(Search.begin, (), slice_.search, slice_.keys, slice_.initial)
+            carry = self.clock.call(Search.begin, (), slice_.search, slice_.keys, slice_.initial, slice_.known)
             points.append(np.asarray(carry.state.candidates, np.float64)[slice_.active_rows, :count])
         return np.concatenate(points)
 
@@ -226,8 +226,13 @@ class BatchRunner:
             bounds = self.search.bounds
             initial = (initial[chosen] if initial.ndim == 3 else initial).astype(self.task.dtype)
             initial = np.clip(initial, bounds.lower, bounds.upper)
-        search = select_rows(self.search, chosen)
-        return Slice(search, group.keys[chosen], group.cells[chosen], initial, np.arange(count))
+        search, known = select_rows(self.search, chosen), group.task.known
+        if known is not None:
+            known = known.astype(self.task.dtype)
+        if known is not None and not isinstance(search.algorithm, TakesKnownValues):
+            first = known.choose_first(search.algorithm.population)
+            initial, known = (first if len(first) else None), None
+        return Slice(search, group.keys[chosen], group.cells[chosen], initial, known, np.arange(count))
 
 
 def select_rows(search: Search, rows: slice | np.ndarray) -> Search:
@@ -259,6 +264,8 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
         remote=None if previous is None else previous.remote,
         log=None if previous is None else previous.log,
     )
+    if task.known is not None:
+        box.add_known(task.known.x, task.options.initial.answers(), task.options.initial.widths)
     if previous is not None:
         box.interrupted = previous.interrupted
         box.log.reopen()

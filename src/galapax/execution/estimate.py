@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Record
 from galapax.core.stop import STOP_CODES, Stop
+from galapax.execution.arguments import rechecks_answer
 from galapax.execution.search import LastSamples
 from galapax.execution.state import Estimate, Outcome, append_history_row, to_host
 from galapax.execution.task import NOISY_SEARCH_SHARE, Task
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 MIN_EVALUATIONS = 100  # of the estimate, where nothing limits a run's evaluations
 BLOCK_ROWS = 128  # points that a compiled objective evaluates at once
+RECHECK_TOLERANCE = 1e-8  # relative difference of two values at one point up to which it may be rounding
+MIN_REPEATS, MAX_REPEATS_AT_ANSWER = 10, 100  # evaluations at an answer whose values were found to be random
+MODEL_POINTS_PER_TERM = 4  # of a diagonal quadratic, whose residuals are the noise
 MAX_REPEATS = 2000  # evaluations at the answer of a run that had converged, which has no noise there
 
 
@@ -72,6 +77,76 @@ def estimate_answers(
     return replace(
         total, track=new_track, x=x, history=history, refinements=refinements, estimate=Estimate(intervals, evaluations)
     )
+
+
+def recheck_answers(task: Task, total: Outcome, box: BlackBox | None) -> Outcome:
+    """Evaluate the answers of a black box once more, where there are evaluations for it; if the values differ by more
+    than rounding, the objective is random, and the value is one that was not selected, with an interval.
+    """
+    limit, track = task.evaluation_limit, total.track
+    if box is None or limit is None or total.stopped is not None or total.fronts:
+        return total
+    if not rechecks_answer(task.solvers[0], task.options, limit):
+        return total
+    rows = np.flatnonzero(np.isfinite(track.best) & (track.evaluations < limit))
+    if not len(rows) or box.interrupted or box.halted:
+        return total
+    again, reached = _call(box, total.x[rows])
+    first = track.best[rows]
+    is_random = np.abs(again - first) > RECHECK_TOLERANCE * np.maximum(np.abs(again), np.abs(first))  # not for NaN
+    evaluations, failed = track.evaluations.copy(), track.failed.copy()
+    evaluations[rows] += reached
+    failed[rows] += reached & np.isnan(again)
+    best, reason = track.best.copy(), track.reason.copy()
+    found, intervals = np.full((len(best), 2), math.nan), np.full((len(best), 2), math.nan)
+    for i in np.flatnonzero(is_random):
+        row = rows[i]
+        found[row], values = (first[i], again[i]), again[i : i + 1]
+        count = min(MAX_REPEATS_AT_ANSWER, limit - int(evaluations[row]))
+        if count >= MIN_REPEATS:
+            more, reached = _call(box, np.repeat(total.x[row : row + 1], count, axis=0))
+            evaluations[row] += int(reached.sum())
+            values = np.concatenate([values, more])
+        best[row], intervals[row] = _estimate_value(task, box, total.x[row], values)
+        reason[row] = STOP_CODES[Stop.BUDGET]
+    history = to_host(total.history)
+    if history is not None:
+        history = history.copy()
+        made = Record.unpack(history, task.columns, HISTORY_FIRST_COLUMN).evaluations
+        made[np.arange(len(best)), track.generations - 1] += evaluations - track.evaluations
+    new_track = replace(track, best=best, evaluations=evaluations, failed=failed, reason=reason)
+    if not is_random.any():
+        return replace(total, track=new_track, history=history)
+    estimate = Estimate(intervals, evaluations - track.evaluations, found)
+    return replace(total, track=new_track, history=history, estimate=estimate)
+
+
+def _call(box: BlackBox, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of a black box at x (n, d), NaN where it failed, and which were reached, as 0 or 1."""
+    values = box(np.asarray(x, np.float64)).get("fun", np.full((len(x), 1), np.nan))[:, 0]
+    box.complete_generation()
+    return np.where(np.isfinite(values), values, np.nan), (~box.missed).astype(np.int64)
+
+
+def _estimate_value(task: Task, box: BlackBox, x: np.ndarray, values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Return the mean at x with its interval, from fresh values there and, if they are few, the noise around."""
+    from galapax.local.noise import fit_quadratic, half_width, mean_and_interval
+
+    mean, interval = mean_and_interval(values)
+    table, dim = box.log.table(box.widths), len(x)
+    unit = (table.points - x) / task.problem.bounds.span
+    count = MODEL_POINTS_PER_TERM * (2 * dim + 1)
+    if len(values) >= MIN_REPEATS or len(unit) < count:
+        return mean, interval
+    nearest = np.argsort(np.sum(unit**2, axis=1), kind="stable")[:count]
+    z, near = unit[nearest], table.values["fun"][nearest, 0]
+    is_usable = np.isfinite(near)
+    scale = z.std(axis=0)
+    if is_usable.sum() < count / 2 or not (scale > 0).all():
+        return mean, interval
+    noise = fit_quadratic(z[is_usable] / scale, near[is_usable]).noise
+    half = half_width(noise / math.sqrt(len(values)), int(is_usable.sum()) - 2 * dim - 1)
+    return mean, (mean - half, mean + half)
 
 
 def _estimate_budget(task: Task, evaluations: np.ndarray) -> np.ndarray:

@@ -44,6 +44,7 @@ def fingerprint(task: Task) -> dict[str, str]:
         "archive": str(solver.size if isinstance(solver, Archived) else None),
         "runs": f"{task.runs} from number {task.first_run}",
         "x0": "none" if task.initial is None else _digest([task.initial]),
+        "initial": "none" if task.known is None else _digest(jax.tree.leaves(task.known)),
         "target": str(rules.target),
         "patience": str(rules.stall),
         "tolerance": str(rules.tolerance),

@@ -47,7 +47,9 @@ class HostEngine:
     def begin(self, batches: list[Slice]) -> None:
         self.interrupts.raises = lambda: self.box.calling
         # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
-        first = [self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial) for batch in batches]
+        first = [
+            self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial, batch.known) for batch in batches
+        ]
         self.box.check_workers(sum(len(batch.active_rows) for batch in batches) * first[0].state.candidates.shape[1])
         if self.n_probes:
             self._probe(np.array(first[0].state.candidates[batches[0].active_rows[0]], np.float64)[: self.n_probes])
@@ -60,7 +62,7 @@ class HostEngine:
             )
         for batch, measured, raw in zip(batches, first, self._waiting, strict=True):
             batch.search = replace(batch.search, shape=self.box.shape)
-            carry = self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial)
+            carry = self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial, batch.known)
             asked = self.clock.call(Search.ask, (), batch.search, carry, np.int32(1))
             if batch.search.resamples or batch.search.differences:
                 asked = _with_candidates(asked, measured.state.candidates)
@@ -88,7 +90,9 @@ class HostEngine:
         self.check(self.box.shape)
         for batch, arrays in zip(batches, carries, strict=True):
             batch.search = replace(batch.search, shape=self.box.shape)
-            batch.carry = restore_arrays(jax.eval_shape(batch.search.begin, batch.keys, batch.initial), arrays)
+            batch.carry = restore_arrays(
+                jax.eval_shape(batch.search.begin, batch.keys, batch.initial, batch.known), arrays
+            )
 
     def pace(self, batches: list[Slice]) -> tuple[int, float]:
         return 0, 0.0
@@ -129,11 +133,13 @@ class HostEngine:
         if not self.box.widths or search.resamples or search.differences:
             return
         search, tolerance = replace(search, shape=self.box.shape), (self.box.eq_tolerance,)
-        carry = clock.program(Search.begin, (), (search, batch.keys, batch.initial)).zeros_like_output()
+        carry = clock.program(Search.begin, (), (search, batch.keys, batch.initial, batch.known)).zeros_like_output()
         yield
         asked = clock.program(Search.ask, (), (search, carry, np.int32(1))).zeros_like_output()
         runs, n = asked.state.candidates.shape[:2]
         raw = {name: np.zeros((runs, n, width), self.box.dtype) for name, width in self.box.widths.items()}
+        if self.box.log.n_known:
+            raw["known"] = np.zeros((runs, n), bool)
         clock.program(_tell, tolerance, (search, batch.keys, asked, np.int32(1), raw))
         yield
         clock.program(_start, tolerance, (search, asked, raw))
@@ -181,8 +187,12 @@ class HostEngine:
         for candidates that are not to be evaluated, which cost no calls. Where fresh points took the place of failed
         ones, they do so in `asked`, too, and "again" (S, n) tells how often. lost: of `_mended`, kept as "lost".
         """
-        chosen = [self._rows_to_evaluate(batch, carry, number) for batch, carry in zip(batches, asked, strict=True)]
         points = [np.array(carry.state.candidates, np.float64) for carry in asked]
+        known = [self._find_known(batch_points) for batch_points in points]
+        chosen = [
+            self._rows_to_evaluate(batch, carry, number, batch_known)
+            for batch, carry, batch_known in zip(batches, asked, known, strict=True)
+        ]
         out = self._evaluate_rows(batches, points, chosen)
         each, budgets = (
             count_candidate_evaluations(batches[0].search.algorithm),
@@ -220,7 +230,15 @@ class HostEngine:
                 asked[i] = _with_candidates(carry, points[i].astype(dtype))
             if lost:
                 out[i]["lost"] = np.asarray(lost[i])
+            if (batch_known := known[i]) is not None:
+                out[i]["known"] = batch_known
         return out
+
+    def _find_known(self, points: np.ndarray) -> np.ndarray | None:
+        """Which candidates (S, n, d) have values that were known before, (S, n); None if no values were."""
+        if not self.box.log.n_known:
+            return None
+        return self.box.is_known(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
 
     def _evaluate_rows(
         self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray]
@@ -247,13 +265,15 @@ class HostEngine:
         judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
         return chosen & np.asarray(judged.failed).reshape(chosen.shape)
 
-    def _rows_to_evaluate(self, batch: Slice, asked: Carry, number: Array | np.int32) -> np.ndarray:
-        """Which candidates are to be evaluated, (S, n)."""
+    def _rows_to_evaluate(
+        self, batch: Slice, asked: Carry, number: Array | np.int32, known: np.ndarray | None
+    ) -> np.ndarray:
+        """Which candidates are to be evaluated, (S, n). known: those that cost no evaluation."""
         runs, n = asked.state.candidates.shape[:2]
         rows = np.zeros((runs, n), bool)
         rows[_running_rows(batch, asked)] = True
         if not batch.search.algorithm.traits.fixed_evaluations or batch.search.splits_last:
-            counts = np.asarray(self.clock.call(Search.counts, (), batch.search, asked, number))
+            counts = np.asarray(self.clock.call(Search.counts, (), batch.search, asked, number, known))
             rows &= np.arange(n) < counts[:, None]
         return rows
 
@@ -267,9 +287,9 @@ def _running_rows(batch: Slice, asked: Carry) -> np.ndarray:
 
 def _evaluation(eq_tolerance: EqTolerance, raw: Mapping[str, Array]) -> Evaluation:
     evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
-    again, lost = raw.get("again"), raw.get("lost")
+    again, lost, known = raw.get("again"), raw.get("lost"), raw.get("known")
     failed = [each for each in (again, lost) if each is not None]  # whatever was tried again had failed
-    return evaluation._replace(again=again, lost=sum(failed) if failed else None)  # type: ignore[arg-type]
+    return evaluation._replace(again=again, lost=sum(failed) if failed else None, known=known)  # type: ignore[arg-type]
 
 
 def _with_candidates(asked: Carry, candidates: Array | np.ndarray) -> Carry:

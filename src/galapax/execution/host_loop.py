@@ -20,6 +20,7 @@ from jax import Array
 from galapax.core.errors import InputError
 from galapax.core.problem import Columns, Population
 from galapax.core.stop import RUNNING, STOP_CODES, Interrupts, Stop
+from galapax.execution.known_points import KnownPoints
 from galapax.execution.observers import ChunkView
 from galapax.execution.search import Carry, Finished, Search
 from galapax.execution.state import (
@@ -54,6 +55,7 @@ class Slice:
     keys: Array | np.ndarray  # (S, 2)
     cells: np.ndarray  # (S,), which runs share their hyper-parameters
     initial: Array | np.ndarray | None  # starting points (k, d), (S, k, d), or None
+    known: KnownPoints | None  # for an algorithm that learns from them
     active_rows: np.ndarray  # the rows to compute; the others fill the slice up
     device: jax.Device | jax.sharding.Sharding | None = None  # or devices that share its populations
     carry: Carry | None = None

@@ -359,6 +359,7 @@ class RestartSchedule:
             bound=(first.bound,),
             rules=rules,
             initial=_initial_points(task, states),
+            known=None if states[0].past else task.known,
         ).with_options(
             runs=range(task.first_run, task.first_run + len(states)), keep=replace(task.options.keep, snapshots=())
         )

@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from galapax.core.algorithm import (
     Algorithm,
     State,
+    TakesKnownValues,
     count_by_method,
     count_evaluations,
     estimate_distribution,
@@ -169,14 +170,18 @@ class Search:
         """The columns of the history."""
         return Columns(self.shape, self.rules.reference is not None, self.bounds.dim if self.record_best_x else 0)
 
-    def begin(self, keys: Array, initial: Array | None = None) -> Carry:
+    def begin(self, keys: Array, initial: Array | None = None, known: tuple[Array, Evaluation] | None = None) -> Carry:
         """Return the carry before the first generation of the runs with these keys (R, 2).
 
         initial: points (k, d) that replace the first candidates of every run, or (R, k, d), those of each run.
+        known: evaluated points for an algorithm that learns from them, see `TakesKnownValues`.
         """
 
         def init(algorithm: Algorithm, key: Array, points: Array | None) -> State:
             state = algorithm.init(random.fold_in(key, 0), self.bounds, self.shape)
+            if known is not None:
+                assert isinstance(algorithm, TakesKnownValues)
+                state = algorithm.with_known_values(state, *known)
             return state if points is None else insert_initial_points(algorithm, state, points)
 
         single = jax.tree.map(
@@ -269,8 +274,13 @@ class Search:
             stop_columns: Array | None,
             termination: Array | None,
             budget: Array | None,
+            n_candidates: Array | None,
         ) -> tuple[Array | None, Array]:
-            n_evaluations = self._count_affordable(count_evaluations(algorithm, before, number), budget)
+            count = count_evaluations(algorithm, before, number)
+            if evaluation.known is not None and n_candidates is not None:
+                evaluated = jnp.arange(evaluation.known.shape[0]) < n_candidates
+                count = count - jnp.sum(evaluation.known & evaluated)
+            n_evaluations = self._count_affordable(count, budget)
             if evaluation.again is not None:
                 n_evaluations = n_evaluations + jnp.sum(evaluation.again)
             record = self._summarize(state.parents, select_solutions(algorithm, state), evaluation, n_evaluations)  # type: ignore[arg-type]
@@ -288,9 +298,10 @@ class Search:
             if stop_columns is None or self.rules.evaluations is None
             else jnp.asarray(self.rules.evaluations) - stop_columns[:, SPENT]
         )
-        in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0)
+        n_candidates = None if evaluation.known is None else self.counts(asked, number, evaluation.known)
+        in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0, 0)
         stop_columns, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
-            self.algorithm, asked.state, state, evaluation, stop_columns, termination, budget
+            self.algorithm, asked.state, state, evaluation, stop_columns, termination, budget, n_candidates
         )
         before = asked.state if self._keeps(keys) else None
         return Carry(state, None if stop_columns is None else StopState(before, stop_columns)), row
@@ -372,8 +383,11 @@ class Search:
         turn = rows_to_repair(self, candidates.shape[1], number)
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
-    def counts(self, asked: Carry, number: Array | int) -> Array:
-        """Return how many candidates of each run are to be evaluated, (R,): the first ones."""
+    def counts(self, asked: Carry, number: Array | int, known: Array | None = None) -> Array:
+        """Return how many candidates of each run are to be evaluated, (R,): the first ones.
+
+        known: candidates (R, n) that cost no evaluation.
+        """
 
         def one(algorithm: Algorithm, state: State) -> Array:
             return jnp.asarray(count_evaluations(algorithm, state, number), jnp.int32)
@@ -384,6 +398,9 @@ class Search:
         if not self.splits_last or remaining is None:
             return counts
         remaining = remaining - jnp.where(remaining > self.repair_cost, self.repair_cost, 0)
+        if known is not None:
+            costs = jnp.cumsum(~known, axis=1)
+            return jnp.minimum(counts, jnp.sum(costs <= remaining[:, None], axis=1, dtype=jnp.int32))
         return jnp.clip(counts, 0, remaining.astype(jnp.int32))
 
     @property
@@ -418,7 +435,7 @@ class Search:
         if self.algorithm.traits.fixed_evaluations and not self.splits_last:
             return evaluation
         rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
-        is_evaluated = rows < self.counts(asked, number)[:, None]
+        is_evaluated = rows < self.counts(asked, number, evaluation.known)[:, None]
         return evaluation._replace(
             objectives=jnp.where(is_evaluated[..., None], evaluation.objectives, jnp.inf),
             violation=None if evaluation.violation is None else jnp.where(is_evaluated, evaluation.violation, jnp.inf),

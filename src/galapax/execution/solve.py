@@ -21,7 +21,7 @@ from galapax.core.stop import RUNNING, UNLIMITED, Interrupts, Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
 from galapax.execution.batch_runner import RunContext, open_black_box
 from galapax.execution.compiled import select_engine
-from galapax.execution.estimate import estimate_answers
+from galapax.execution.estimate import estimate_answers, recheck_answers
 from galapax.execution.fingerprint import fingerprint
 from galapax.execution.host_loop import Notify, Watch
 from galapax.execution.island_schedule import IslandSchedule
@@ -100,6 +100,7 @@ def solve(
             return not (interrupt_state.seen or watch.is_past_deadline)
 
         total = polish(task, clock, total, may_continue)
+        total = recheck_answers(task, total, box)
         total = estimate_answers(task, total, task.first_run + np.arange(len(total.x)) % task.runs, box, may_continue)
         if session is not None and isinstance(total.polish, Polish):
             session.on_polish(total.track)
@@ -207,6 +208,7 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
             outcome = polish(task, clock, outcome)
         elif total.polish is not None:
             outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
+        outcome = recheck_answers(replay_task, outcome, box)
         outcome = estimate_answers(replay_task, outcome, np.array([number]), box)
         seconds = time.perf_counter() - began
         run_task = replace(task.of_cell(row // task.runs), rules=rules).with_options(runs=range(number, number + 1))

@@ -323,9 +323,10 @@ class Estimate(NamedTuple):
 
     interval: np.ndarray  # (R, 2) 95 % confidence interval of the mean at x; NaN where there is none
     evaluations: np.ndarray  # (R,) that it took
+    found: np.ndarray | None = None  # (R, 2) of a black box, the two values at x which showed that they are random
 
     def rows(self, chosen: slice | np.ndarray) -> Estimate:
-        return Estimate(*(column[chosen] for column in self))
+        return Estimate(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
 
 
 @dataclass

@@ -12,10 +12,11 @@ import numpy as np
 from galapax import algorithms, problems
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
+from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
-from galapax.core.direction import check_direction_count, count_directions, objective_signs
+from galapax.core.direction import check_direction_count, objective_signs
 from galapax.core.errors import InputError
 from galapax.core.options import Options, threads_from_environment
 from galapax.core.problem import (
@@ -32,18 +33,24 @@ from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
 from galapax.core.user_code import warn
 from galapax.execution.arguments import (
+    MAX_DEFAULT_EVALUATIONS,
     check_islands,
+    check_noisy,
     count_devices,
+    count_named_objectives,
     count_workers,
     default_dtype,
+    default_evaluations,
     default_tolerance,
     generation_limit,
     parse_goals,
     parse_initial_points,
     plan_repairs,
+    rechecks_answer,
     reserve_for_polish,
     shrink_population_to_budget,
 )
+from galapax.execution.known_points import KnownPoints, judge_known_values
 from galapax.execution.memory import check_memory, check_population
 from galapax.execution.search import Search, TracedObjective
 from galapax.metrics import indicators
@@ -54,8 +61,7 @@ from galapax.objective.hoist_constants import Constants
 from galapax.objective.traced import Traced, probe, sample_equalities, trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
-MAX_DEFAULT_EVALUATIONS = 1_000_000  # of a run that nothing limits, unless that is fewer generations than these
-MIN_DEFAULT_GENERATIONS = 1000
+MIN_DEFAULT_GENERATIONS = 1000  # of a run that nothing limits, even if they take more evaluations than usual
 NOISY_SEARCH_SHARE = 0.5  # of the evaluations of a random objective, for the search; the others estimate its answer
 
 
@@ -78,6 +84,7 @@ class Task:
     budget: Budget  # of one population
     evaluation_limit: int | None  # of a run, with all its islands
     initial: np.ndarray | None  # genes of starting points
+    known: KnownPoints | None  # evaluated points to begin with
     restarts: Restarts | None
     n_devices: int  # that share the evaluation of a generation; 0 where one makes all of it
     is_single_run: bool  # a run by itself, not one of an ensemble
@@ -208,7 +215,7 @@ def resolve_options(problem: Problem, options: Options) -> Options:
         raise InputError("retries and memoize apply to black boxes only: give blackbox=True or workers.")
     if blackbox and workers.memoize is None:
         is_small = problem.space is not None and problem.space.combinations <= MAX_MEMOIZED_POINTS
-        workers = replace(workers, memoize=is_small and not workers.asynchronous)
+        workers = replace(workers, memoize=is_small and not workers.asynchronous and not options.noisy)
     noisy = has_key_parameter(problem.fun) if options.noisy is None else options.noisy
     if not noisy and has_key_parameter(problem.fun) and not blackbox:
         raise InputError("fun takes a JAX key, so it is random: leave noisy out, or give a function of x alone.")
@@ -232,9 +239,12 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     if objectives is None:
         objectives = count_named_objectives(problem, options) or 1 + (options.keep.archive is not None)
     if options.blackbox:
-        if objectives == 1 and _has_few_evaluations(problem, options):
-            workers = count_workers(options.workers.pool)
+        limit = options.max_evaluations if _leaves_search_open(options) else None
+        workers = count_workers(options.workers.pool)
+        if objectives == 1 and not discrete_dim(problem) and is_for_models(limit, problem.dim):
             return ModelSearch(population=workers, eq_tolerance=problem.eq_tolerance)
+        if is_for_front_models(limit, problem.dim, objectives):
+            return EHVI(population=workers)
     else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
         objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
@@ -246,23 +256,14 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     )
 
 
-def count_named_objectives(problem: Problem, options: Options) -> int | None:
-    """Return the number of objectives, if they are named or have a direction each."""
-    n_directions = count_directions(options.maximize)
-    return n_directions if problem.objectives is None else len(problem.objectives)
-
-
-def _has_few_evaluations(problem: Problem, options: Options) -> bool:
-    """Return whether a black box can be evaluated so rarely that models of it pay, and nothing else was asked for."""
-    is_left_open = (options.generations, options.population, options.islands) == (None, None, None)
+def _leaves_search_open(options: Options) -> bool:
+    """Return whether nothing was asked for that a search by models does not have."""
     return (
-        options.max_evaluations is not None
-        and is_for_models(options.max_evaluations, problem.dim)
-        and is_left_open
+        (options.generations, options.population, options.islands) == (None, None, None)
         and np.ndim(options.x0) <= 1
         and options.restarts == "auto"
-        and not (options.noisy or options.vectorized or options.workers.asynchronous or discrete_dim(problem))
-        and options.compute.dtype == "float64"  # differences need it
+        and not (options.noisy or options.vectorized or options.workers.asynchronous)
+        and options.compute.dtype == "float64"  # differences and covariances need it
     )
 
 
@@ -318,7 +319,7 @@ def prepare_task(
     """
     check_not_tracing()
     if options.noisy:
-        _check_noisy(solvers, options, restarts)
+        check_noisy(solvers[0], options, restarts)
     solvers = tuple(with_python_integers(solver) for solver in solvers)
     for solver in solvers:
         solver.validate()
@@ -332,6 +333,8 @@ def prepare_task(
     if n_objectives is not None:
         check_direction_count(options.maximize, n_objectives, problem.name)
     shape = Shape(n_objectives or 1, int(problem.ineq is not None), int(problem.eq is not None))
+    if options.initial is not None:
+        shape = options.initial.shape
     task = build_task(
         problem,
         solvers,
@@ -390,6 +393,8 @@ def build_task(
     elif options.noisy and is_unlimited and budget_evaluations is None:
         limit, budget_evaluations = UNLIMITED, default_evaluations(problem.dim)
         evaluation_limit = budget_evaluations
+    if budget_evaluations is not None and rechecks_answer(solvers[0], options, budget_evaluations):
+        budget_evaluations -= 1
     budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
     if options.noisy and budget_evaluations is not None:  # the rest is for the estimate
         budget_evaluations = max(1, int(NOISY_SEARCH_SHARE * budget_evaluations))
@@ -451,6 +456,7 @@ def build_task(
         budget=budget,
         evaluation_limit=evaluation_limit,
         initial=parse_initial_points(options.x0, declared, population, options.n_runs),
+        known=judge_known_values(options, declared),
         restarts=restarts,
         n_devices=count_devices(options),
         is_single_run=options.runs == 1 and len(solvers) == 1,
@@ -458,11 +464,6 @@ def build_task(
         n_probes=min(population, budget_evaluations or population) if probes else 0,
         engine=options.compute.engine,
     )
-
-
-def default_evaluations(dim: int) -> int:
-    """Return the default budget of a run that restarts."""
-    return max(20_000, min(10_000 * dim, MAX_DEFAULT_EVALUATIONS))
 
 
 def trace_task(task: Task) -> Task:
@@ -529,26 +530,6 @@ def check_not_tracing() -> None:
             "galapax was called inside jax.jit or another transformation of JAX: it compiles its runs itself; call it "
             "from plain Python."
         )
-
-
-def _check_noisy(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:
-    """Refuse what cannot work on values that are random."""
-    if solvers[0].traits.multi_objective:
-        raise InputError(
-            f"noise is averaged for one objective, and {algorithms.algorithm_name(solvers[0])} is for several: return "
-            "the means of the objectives over a fixed set of random draws."
-        )
-    refused = {
-        "restarts": (restarts is not None, "searches are compared by their best values, which are lucky draws"),
-        "islands": (options.islands is not None, "they exchange individuals by their values, which are lucky draws"),
-        "polish": (options.polish is True, "the gradient of a random draw is not that of the mean"),
-        "vectorized": (options.vectorized and not options.blackbox, "each solution has a key of its own"),
-        "memoize": (bool(options.workers.memoize), "each call of a random objective gives another value"),
-        "asynchronous": (options.workers.asynchronous, "it compares single values"),
-    }
-    for name, (is_given, why) in refused.items():
-        if is_given:
-            raise InputError(f"{name} does not go with a random objective, since {why}: remove {name}.")
 
 
 def _check_asynchronous(solvers: tuple[Algorithm, ...], options: Options, restarts: Restarts | None) -> None:

@@ -206,7 +206,7 @@ OPS: dict[str, OpSpec] = {
     "scan": _control_flow(control_flow.emit_scan_loop),
     "cond": _control_flow(control_flow.emit_cond),
     # arrays that are always stored
-    "alloc": _elementwise(c.same, value_range=ranges.first_operand, is_unique=True, is_stored=True),
+    "alloc": _elementwise(c.same, is_unique=True, is_stored=True),
     "bitplanes": _elementwise(c.same, is_stored=True),
 }
 UNSUPPORTED = OpSpec(Kind.MOVE)  # an operation without an entry: refused if its elements are needed

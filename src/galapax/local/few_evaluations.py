@@ -108,7 +108,7 @@ class FewEvaluations:
         if self._outstanding:
             raise RuntimeError("the points of the last ask were not told yet.")
         if not self.members:
-            self.members.append(Member("descent", self.descend(self.start)))
+            self.members.append(Member("descent", self.descend(None if self.log.n_sound else self.start)))
         while len(self._outstanding) < n:
             free = [member for member in self.members if member.handed_out < len(member.points)]
             if not free:
@@ -118,7 +118,7 @@ class FewEvaluations:
             while member.handed_out < len(member.points) and len(self._outstanding) < n:
                 self._outstanding.append((member, member.handed_out))
                 member.handed_out += 1
-        return np.array([member.points[place] for member, place in self._outstanding])
+        return self.outstanding_points
 
     def tell(
         self,
@@ -133,7 +133,7 @@ class FewEvaluations:
         """
         n = len(self._outstanding)
         if points is None:
-            points = np.array([member.points[place] for member, place in self._outstanding])
+            points = self.outstanding_points
         empty = np.empty((n, 0))
         first = self.log.n
         self.log.append(points, np.asarray(objective), empty if ineq is None else ineq, empty if eq is None else eq)
@@ -145,6 +145,20 @@ class FewEvaluations:
             member.tell(place, first + i, (float(violation[i]), float(value[i])))
         if len(self.members) == 1 and self.descents >= 1:
             self.members.append(self.open_member())
+
+    def learn(self, points: np.ndarray, objective: np.ndarray, ineq: np.ndarray, eq: np.ndarray) -> None:
+        """Take up values of points (n, d) that were not asked for."""
+        self.log.append(points, objective, ineq, eq)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether points wait to be told."""
+        return bool(self._outstanding)
+
+    @property
+    def outstanding_points(self) -> np.ndarray:
+        """The points (n, d) of the last ask, until they are told."""
+        return np.array([member.points[place] for member, place in self._outstanding])
 
     @property
     def is_done(self) -> bool:
@@ -175,10 +189,14 @@ class FewEvaluations:
             return Member("surrogate", self.evolve())
         return Member("descent", self.descend(self.choose_start()))
 
-    def descend(self, start: np.ndarray) -> NamedMoves:
-        """One descent after another, the first one from `start`."""
+    def descend(self, start: np.ndarray | None) -> NamedMoves:
+        """One descent after another, the first one from `start`, or from the best point that is known."""
         while True:
-            row = int((yield START, start[None])[0])
+            if start is None:
+                row = self.log.best()
+                start = self.log.x[row].copy()
+            else:
+                row = int((yield START, start[None])[0])
             if np.isnan(self.log.objective[row]):  # there is nothing to descend from
                 start = self.choose_start()
                 continue

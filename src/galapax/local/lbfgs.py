@@ -11,6 +11,7 @@ Steps and slopes are in units of the box, so that a variable in metres and one i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -191,3 +192,19 @@ def quasi_newton_direction(state: Descent, bounds: Bounds) -> Array:
     vector = lax.fori_loop(0, MAX_STORED_PAIRS_LBFGS, second_loop, vector)
     descends = jnp.sum(vector * slope) > eps * jnp.sqrt(jnp.sum(vector * vector) * jnp.sum(slope * slope))
     return -jnp.where(descends & jnp.all(jnp.isfinite(vector)), vector, steepest_scale * slope)
+
+
+def descend(
+    value_and_gradient: Callable[[Array], tuple[Array, Array]], x: Array, bounds: Bounds, n_evaluations: int
+) -> tuple[Array, Array]:
+    """Minimise a function from x (d,) with at most so many evaluations; return the best point and its value."""
+
+    def proceeds(carry: tuple[Array, Descent]) -> Array:
+        return (carry[0] < n_evaluations) & (carry[1].status != ENDED)
+
+    def evaluate(carry: tuple[Array, Descent]) -> tuple[Array, Descent]:
+        value, gradient = value_and_gradient(carry[1].trial)
+        return carry[0] + 1, tell(carry[1], value, gradient, bounds, -jnp.inf, 0.0)
+
+    state = lax.while_loop(proceeds, evaluate, (jnp.int32(0), begin(x)))[1]
+    return state.x, state.value

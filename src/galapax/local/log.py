@@ -42,6 +42,11 @@ class SampleLog:
         self.n += len(x)
 
     @property
+    def n_sound(self) -> int:
+        """How many points have a value."""
+        return int(np.isfinite(self.objective).sum()) if self.n else 0
+
+    @property
     def x(self) -> np.ndarray:
         return self._x[: self.n]
 

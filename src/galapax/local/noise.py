@@ -64,8 +64,13 @@ def mean_and_interval(values: np.ndarray, confidence: float = CONFIDENCE) -> tup
     if len(values) < 2:
         return (float(values.mean()) if len(values) else math.nan), (math.nan, math.nan)
     mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
-    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    half = half_width(error, len(values) - 1, confidence)
     return mean, (mean - half, mean + half)
+
+
+def half_width(error: float, freedom: int, confidence: float = CONFIDENCE) -> float:
+    """Return half the width of a confidence interval. error: standard error, from so many degrees of freedom."""
+    return float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
 
 
 def find_answer(

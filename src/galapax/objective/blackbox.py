@@ -154,6 +154,15 @@ class BlackBox:
         if len(log) >= len(self.log):  # else an earlier attempt of this process has made more of the same calls
             self.log = log
 
+    def add_known(self, points: np.ndarray, answers: list[Answer], widths: dict[str, int]) -> None:
+        """Add points (k, d) whose values were known before, so that none of them is called. widths: see there."""
+        self.widths = dict(widths)
+        self.log.add_known(self._canonical(points), answers, widths)
+
+    def is_known(self, points: np.ndarray) -> np.ndarray:
+        """Whether the values of points (n, d) were known before, (n,)."""
+        return np.array([self.log.find_known(x.tobytes()) is not None for x in self._canonical(points)], bool)
+
     def complete_generation(self) -> None:
         """Close a generation, once the search was given all of its values."""
         self.log.complete_generation(self.widths)
@@ -279,8 +288,9 @@ class BlackBox:
     def _answers(self, points: np.ndarray) -> list[Answer | None]:
         """Return the answer of each point, from the log or by calling; None for those that were not reached."""
         keys = [x.tobytes() for x in points]
-        is_first_call = not len(self.log)
-        rows = [self.log.claim(key) for key in keys]
+        is_first_call = len(self.log) == self.log.n_known
+        rows = [self.log.find_known(key) for key in keys]
+        rows = [self.log.claim(key) if row is None else row for key, row in zip(keys, rows, strict=True)]
         places = [i for i, row in enumerate(rows) if row is None]
         if self.workers.memoize:
             for i in places:
@@ -291,8 +301,9 @@ class BlackBox:
         else:
             to_call = places
         self._call(points, to_call, rows)
-        if is_first_call:
-            self._raise_first_error(points, rows)
+        if is_first_call and to_call:
+            self._raise_first_error(points[to_call], [rows[i] for i in to_call])
+            self._refuse_other_sizes([row for i in to_call if (row := rows[i]) is not None])
         if not self.widths:
             self._learn_widths([self.log.answer(row) for row in rows if row is not None])
             self._check_sizes([row for row in rows if row is not None])
@@ -339,7 +350,8 @@ class BlackBox:
 
     def _call_each(self, points: np.ndarray, places: list[int], rows: list[int | None]) -> None:
         ends_at_failure = not self.workers.retries and self.on_failure == "raise"
-        raises_first = not self.workers.retries and self.on_failure is None and not len(self.log)
+        is_first_call = len(self.log) == self.log.n_known
+        raises_first = not self.workers.retries and self.on_failure is None and is_first_call
         for i in places:
             call = worker.call_point(self.functions.calls, points[i])
             self._note_call(points[i], i, call, rows)
@@ -394,6 +406,13 @@ class BlackBox:
             failure = self._find_wrong_size(self.log.answer(row))
             if failure is not None:
                 self.log.reject(row, failure)
+
+    def _refuse_other_sizes(self, rows: list[int]) -> None:
+        """Refuse functions that do not give as many numbers as the known values have."""
+        answers = [self.log.answer(row) for row in rows]
+        odd = [answer for answer in answers if isinstance(answer, Failure) and answer.odd]
+        if self.log.n_known and odd and len(odd) == len(answers):
+            raise InputError(f"{odd[0].error}: those of initial. Give the values that fun, ineq and eq return.")
 
     def _find_wrong_size(self, answer: Answer) -> Failure | None:
         """Return the failure of an answer with more or fewer numbers than the others, if it is one."""

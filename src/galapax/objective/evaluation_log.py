@@ -106,6 +106,8 @@ class CallTable(NamedTuple):
 class EvaluationLog:
     """Every call of a black box. Only open calls change: by a retry, or when their number of values is checked.
 
+    Values that were known before belong to generation 0.
+
     generation: that is evaluated now. n_cached: points of completed generations that needed no call.
     """
 
@@ -121,6 +123,8 @@ class EvaluationLog:
         self._unclaimed: dict[bytes, list[int]] = {}  # open calls that no generation of this process has used
         self._latest: dict[bytes, int] = {}  # the last row of each point
         self._n_indexed = 0
+        self._known: dict[bytes, int] = {}  # the last row of each point whose value was known before
+        self.n_known = 0  # values that were
         self._widths: dict[str, int] = {}  # how many numbers a call gives, by name
         self._worker_numbers: dict[int, int] = {}  # by process
         self._first_worker_number = 0  # of this process; an earlier one may have had some
@@ -130,11 +134,21 @@ class EvaluationLog:
 
     # --- what the black box writes ---
 
+    def add_known(self, points: np.ndarray, answers: list[Answer], widths: dict[str, int]) -> None:
+        """Begin the log with points (k, d) whose values were known before; they belong to generation 0."""
+        if not len(self):
+            for point, answer in zip(points, answers, strict=True):
+                self.append(point, Call(answer), generation=0)
+            self._n_completed, self._widths = len(self), dict(widths)
+
     def append(self, point: np.ndarray, call: Call, generation: int | None = None) -> int:
         """Add a call and return its row. generation: that it belongs to, if not to the present one."""
         generation = self.generation if generation is None else generation
         entry = LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), generation)
         self._entries.append(entry)
+        if generation == 0:
+            self._known[entry.point] = len(self) - 1
+            self.n_known += 1
         return len(self) - 1
 
     def amend(self, row: int, call: Call) -> None:
@@ -194,19 +208,25 @@ class EvaluationLog:
         last = self._latest.get(point)
         return None if last is None or last < self.n_dropped else last
 
+    def find_known(self, point: bytes) -> int | None:
+        """Return the row of a point whose value was known before."""
+        row = self._known.get(point)
+        return None if row is None or row < self.n_dropped else row
+
     def count_cached(self, n_points: int) -> None:
         """Count points of the present generation that needed no call."""
         self._n_cached_now += n_points
 
     def failures(self, limit: int) -> list[tuple[np.ndarray, Failure]]:
-        """Return the first failed points and why they failed."""
+        """Return the first points that failed when they were called, and why."""
         failures: list[tuple[np.ndarray, Failure]] = []
         for table in self._tables:
-            failures += [(table.points[row], failure) for row, failure in table.failures.items()]
+            called = [(row, failure) for row, failure in table.failures.items() if table.generation[row] > 0]
+            failures += [(table.points[row], failure) for row, failure in called]
             if len(failures) >= limit:
                 return failures[:limit]
         for entry in self._entries:
-            if isinstance(entry.answer, Failure):
+            if isinstance(entry.answer, Failure) and entry.generation > 0:
                 failures.append((np.frombuffer(entry.point), entry.answer))
                 if len(failures) >= limit:
                     break
@@ -262,6 +282,10 @@ class EvaluationLog:
         log._entries = [entries[i] for i in sorted(entries)]
         numbers = [*completed.worker.tolist(), *(entry.worker for entry in log._entries)]
         log._first_worker_number = max(numbers, default=-1) + 1
+        generations = [*completed.generation.tolist(), *(entry.generation for entry in log._entries)]
+        known = [row for row, generation in enumerate(generations, log.n_dropped) if generation == 0]
+        keys = list(log._keys(log.n_dropped))
+        log._known, log.n_known = {keys[row - log.n_dropped]: row for row in known}, len(known)
         log.reopen()
         return log
 

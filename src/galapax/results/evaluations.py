@@ -47,6 +47,11 @@ class Evaluations:
         return len(self.x)
 
     @property
+    def known(self) -> np.ndarray:
+        """Which values were known before and not called for, (n,) bool."""
+        return self.generation == 0
+
+    @property
     def params(self) -> list[dict[str, Any]]:
         """The points by the names of their variables: of declared ones ints, bools and labels."""
         if self.space is not None:

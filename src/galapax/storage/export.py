@@ -19,6 +19,7 @@ from galapax.core.errors import InputError, MissingPackage
 from galapax.core.problem import ProblemDescription
 from galapax.core.space import Space
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations
+from galapax.results.minima import Minima
 from galapax.results.result import History, Result, Runs, all_runs, constraint_names
 from galapax.results.study import Row, Study, curve_rows
 from galapax.storage import manifest
@@ -272,10 +273,12 @@ def decode_columns(table: Table, problem: ProblemDescription) -> dict[str, list[
 # --- pandas -----------------------------------------------------------------------------------------------------------
 
 
-def to_dataframe(source: Result | Runs | History | Study | Evaluations, table: str | None = None) -> DataFrame:
-    """Convert a table of a result, its runs, a history, a study or evaluations to a pandas DataFrame."""
+def to_dataframe(source: Result | Runs | History | Study | Evaluations | Minima, table: str | None = None) -> DataFrame:
+    """Convert a table of a result, its runs, a history, a study, evaluations or minima to a pandas DataFrame."""
     if isinstance(source, Evaluations):
         return _evaluations_dataframe(source)
+    if isinstance(source, Minima):
+        return _import_pandas().DataFrame(source.columns())
     if isinstance(source, Study):
         if table not in (None, "runs", "summary"):
             raise InputError(f'table must be "runs" or "summary"; got {table!r}.')

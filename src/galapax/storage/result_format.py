@@ -23,6 +23,7 @@ from galapax.core.variables import boolean, choice, integer, real
 from galapax.objective.evaluation_log import Failed
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
+from galapax.results.minima import Minima
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 
@@ -49,6 +50,7 @@ OPTIONAL_KEYS = (
     "n_cached",
     "command",
     "fun_interval",
+    "unseen",
 )  # of `minimax`, of several objectives, or of what was asked for
 
 BOUND_KEYS = ("lower", "upper", "y_lower", "y_upper")
@@ -141,6 +143,8 @@ def result_to_json(result: Result) -> JSON:
     entries = {
         name: result[name] for name in (*REQUIRED_KEYS, *OPTIONAL_KEYS) if name in REQUIRED_KEYS or name in result
     }
+    if "minima" in result:
+        entries["minima"] = result.minima.as_json()
     entries["failures"] = [failure._asdict() for failure in result.get("failures", ())]
     if "evaluations" in result:
         errors = result.evaluations.error
@@ -240,7 +244,9 @@ def result_from_json(data: JSON) -> Result:
         result["fun_interval"] = _parse_floats(data["fun_interval"], "fun_interval")
         if result.fun_interval.shape != (2,):
             raise ValueError("its fun_interval does not have two ends")
-    for name in ("worst_case", "worst_case_sure"):
+    if "minima" in data:
+        result["minima"] = Minima.from_json(data["minima"])
+    for name in ("worst_case", "worst_case_sure", "unseen"):
         if name in data:
             result[name] = _parse_number(data[name], name)
     for name in ("x", "ineq", "eq"):

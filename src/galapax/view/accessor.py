@@ -34,6 +34,8 @@ class Plot:
         self._result = result
 
     def __call__(self, ax: Axes | None = None) -> Figure:
+        if "minima" in self._result:
+            return self.landscape(ax=ax) if self._result.problem.dim > 1 else self.parallel(ax=ax)
         return self.front(ax) if "F" in self._result else self.convergence(ax)
 
     def convergence(self, ax: AxesLike | None = None) -> Figure:

@@ -1,0 +1,381 @@
+"""Search by Gaussian processes: each evaluation is where the expected hypervolume improvement is largest.
+
+Emmerich, Giannakoglou & Naujoks (2006), IEEE Trans. Evol. Comput. 10(4):421-439, doi:10.1109/TEVC.2005.859463; several
+points at a time by the kriging believer, Ginsbourger, Le Riche & Carraro (2010), doi:10.1007/978-3-642-10701-6_6;
+constraints by the probability that they hold, Schonlau, Welch & Jones (1998), doi:10.1214/lnms/1215456182. Differs from
+the papers: the reference point follows the front, and values worse than the median are compressed before they are
+modelled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.special import log_ndtr
+
+from galapax.core.algorithm import Algorithm, Budget, Traits, static
+from galapax.core.checks import check_integer
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.local import lbfgs
+from galapax.local.gaussian_process import Process, Sample, append, fit, predict, prior_of
+from galapax.numerics import random
+from galapax.operators.discrete import round_codes
+from galapax.operators.expected_improvement import Boxes, decompose, log_expected_hypervolume_improvement
+from galapax.operators.ranking import dominance_counts
+
+MAX_DEFAULT_EVALUATIONS_PER_VARIABLE = 50  # of a black box with several objectives, up to which models pay
+MAX_CAPACITY = 512  # rows of memory, with which a step takes about a second
+CAPACITY_STEP = 32  # rows by which memory grows, so that few programs are compiled
+DEFAULT_EVALUATIONS = 150  # where nothing limits a run
+FIT_EVALUATIONS = 12  # of the posterior density of hyper-parameters after each generation
+SCREENED = 256  # points of which the most promising are improved
+DESCENTS = 8  # of those
+DESCENT_EVALUATIONS = 20  # of the acquisition, in each
+SPREAD = 0.1  # of the offspring among the screened points, share of the box
+CROSSED_GENES = 0.25  # share of genes from the second parent
+STEPPED_GENES = 0.2  # share of genes that are changed by a step
+REDRAWN_GENES = 0.1  # share of genes that are drawn anew
+OPTIMISM = 1.0  # standard deviations below the mean at which the front may be, where the reference point is chosen
+REFERENCE_MARGIN = 0.1  # by which the reference point exceeds the front, share of its range
+FAILURE_LENGTH = 0.1  # how far a failed evaluation makes others doubtful, share of the box's diagonal
+PRIOR_SUCCESSES = 0.1  # that the chance of success begins with
+
+
+class EHVIState(NamedTuple):
+    candidates: Array  # (k, d) waiting for their evaluation
+    parents: Population  # (capacity, ...) every evaluated point, in order; +inf beyond
+    constraints: Array  # (capacity, p + q) their inequalities and equalities
+    n_evaluated: Array  # int32
+    hyperparameters: Array  # (m + p + q, d + 3) of a process for each number that an evaluation gives
+    design: Array  # (initial + k, d) points of the unit box before there are models
+    bounds: Bounds
+
+
+class Knowledge(NamedTuple):
+    """What is known of the functions, believed points included."""
+
+    sample: Sample
+    values: Array  # (m + p + q, n) standardised
+    processes: Process  # stacked, one for each row of the values
+    is_feasible: Array  # (n,) bool
+    has_failed: Array  # (n,) bool
+    thresholds: Array  # (p + q,) values of constraints from which on they are violated
+
+
+class Landscape(NamedTuple):
+    """Everything that the acquisition of a point depends on."""
+
+    knowledge: Knowledge
+    boxes: Boxes
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EHVI(Algorithm[EHVIState]):
+    """Expected hypervolume improvement by Gaussian processes, for two or three objectives and few evaluations.
+
+    population: points evaluated at a time, such as the number of workers.
+    initial: points of a Latin hypercube that are evaluated before there are models; by default 2 d, at most a third of
+        the budget.
+    capacity: evaluations that a run can remember, the least useful are dropped; by default what the budget allows, at
+        most 512.
+    """
+
+    population: int = static(1)
+    initial: int = static(None)
+    capacity: int = static(None)
+
+    traits: ClassVar[Traits] = Traits(
+        multi_objective=True,
+        rounds_discrete=False,
+        fast_compile=True,
+        default_generations=DEFAULT_EVALUATIONS,
+        min_generations=1,
+    )
+
+    def validate(self) -> None:
+        check_integer(self.population, "population", 1, "this many points are evaluated at a time")
+        if self.initial is not None:
+            check_integer(self.initial, "initial", 2, "models begin with this many points")
+        if self.capacity is not None:
+            check_integer(self.capacity, "capacity", 2 * self.population, "rows for two generations of points")
+
+    def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
+        limit = DEFAULT_EVALUATIONS
+        if budget.generations is not None:
+            limit = budget.generations * self.population
+        if budget.evaluations is not None:
+            limit = min(budget.evaluations, limit) if budget.generations is not None else budget.evaluations
+        initial = max(2, min(2 * dim, limit // 3)) if self.initial is None else self.initial
+        rows = min(limit, MAX_CAPACITY) + self.population
+        capacity = -(-rows // CAPACITY_STEP) * CAPACITY_STEP if self.capacity is None else self.capacity
+        return dataclasses.replace(self, initial=initial, capacity=capacity)
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape(2)) -> EHVIState:
+        dtype, dim = bounds.lower.dtype, bounds.lower.shape[0]
+        if dtype != jnp.float64:
+            raise InputError('EHVI needs float64 for its models: pass compute=gx.Compute(dtype="float64").')
+        if shape.objectives > 3:
+            raise InputError(f"EHVI is for two or three objectives, got {shape.objectives}: use NSGA3.")
+        design = latin_hypercube(key, self.initial + self.population, dim, dtype)
+        n_outputs = shape.objectives + shape.ineq + shape.eq
+        mean, _ = prior_of(dim)
+        nobody = empty_population(jnp.broadcast_to(bounds.lower, (self.capacity, dim)), shape)
+        first = round_codes(leave_unit_box(design[: self.population], bounds), bounds)
+        return EHVIState(
+            candidates=first,
+            parents=nobody,
+            constraints=jnp.zeros((self.capacity, shape.ineq + shape.eq), dtype),
+            n_evaluated=jnp.int32(0),
+            hyperparameters=jnp.broadcast_to(mean.astype(dtype), (n_outputs, dim + 3)),
+            design=design,
+            bounds=bounds,
+        )
+
+    def with_known_values(self, state: EHVIState, x: Array, evaluation: Evaluation) -> EHVIState:
+        """Add evaluated points to the list, which becomes longer by as many; they count as points of the design."""
+        room = -(-x.shape[0] // CAPACITY_STEP) * CAPACITY_STEP
+        pad = lambda rows, value: jnp.pad(rows, ((0, room), (0, 0))[: rows.ndim], constant_values=value)  # noqa: E731
+        past = state.parents
+        violation = None if past.violation is None else pad(past.violation, jnp.inf)
+        parents = Population(pad(past.x, 0.0), pad(past.objectives, jnp.inf), violation)
+        longer = state._replace(parents=parents, constraints=pad(state.constraints, 0.0))
+        return append_evaluations(longer, x, evaluation, n_spare=self.population)
+
+    def step(self, key: Array, state: EHVIState, evaluation: Evaluation) -> EHVIState:
+        """Add what was evaluated to the list, and choose the next points."""
+        k = self.population
+        state = append_evaluations(state, state.candidates, evaluation, n_spare=k)
+        n_ineq = 0 if evaluation.ineq is None else evaluation.ineq.shape[1]
+        shape = Shape(evaluation.objectives.shape[1], n_ineq, state.constraints.shape[1] - n_ineq)
+        n_evaluated = state.n_evaluated
+
+        def sample_design(state: EHVIState) -> tuple[Array, Array]:
+            u = lax.dynamic_slice_in_dim(state.design, n_evaluated, k)
+            return leave_unit_box(u, state.bounds), state.hyperparameters
+
+        def search_models(state: EHVIState) -> tuple[Array, Array]:
+            return propose(key, state, k, shape)
+
+        candidates, hyperparameters = lax.cond(n_evaluated < self.initial, sample_design, search_models, state)
+        return state._replace(candidates=round_codes(candidates, state.bounds), hyperparameters=hyperparameters)
+
+
+def is_for_front_models(evaluations: int | None, dim: int, objectives: int) -> bool:
+    """Return whether a black box has so few evaluations, and as many objectives, that models of them pay."""
+    if evaluations is None or objectives not in (2, 3):
+        return False
+    return evaluations <= min(MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim, MAX_CAPACITY)
+
+
+def append_evaluations(state: EHVIState, x: Array, evaluation: Evaluation, n_spare: int) -> EHVIState:
+    """Write evaluated points (k, d) into free rows, and then into those whose points the most others dominate.
+
+    n_spare: the last rows, which stay free for points that are believed.
+    """
+    capacity = state.constraints.shape[0] - n_spare
+    row = jnp.arange(capacity)
+    n_dominators = dominance_counts(state.parents.objectives, state.parents.violation)[:capacity]
+    _, rows = lax.top_k(jnp.where(row < state.n_evaluated, n_dominators, 2 * capacity - row), x.shape[0])
+    constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
+    past = state.constraints
+    return state._replace(
+        parents=jax.tree.map(lambda old, new: old.at[rows].set(new), state.parents, as_population(x, evaluation)),
+        constraints=past.at[rows].set(jnp.concatenate(constraints, axis=1)) if constraints else past,
+        n_evaluated=jnp.minimum(state.n_evaluated + x.shape[0], capacity),
+    )
+
+
+def latin_hypercube(key: Array, n: int, dim: int, dtype: jnp.dtype) -> Array:
+    """n points of the unit box, one in each of n slices along every variable, (n, d)."""
+    key_order, key_place = random.split(key)
+    order = jnp.argsort(random.uniform(key_order, (n, dim), dtype), axis=0)
+    return (order + random.uniform(key_place, (n, dim), dtype)) / n
+
+
+def leave_unit_box(u: Array, bounds: Bounds) -> Array:
+    """Points (n, d) of the unit box as points of the box."""
+    return jnp.clip(bounds.lower + u * bounds.span, bounds.lower, bounds.upper)
+
+
+def compress(values: Array, is_known: Array) -> Array:
+    """Values (n,) in units of their spread; those above the median only by the logarithm of how far they are above."""
+    low, middle = jnp.nanquantile(jnp.where(is_known, values, jnp.nan), jnp.array([0.0, 0.5]))
+    unit = jnp.maximum(middle - low, jnp.finfo(values.dtype).tiny)
+    excess = (values - middle) / unit
+    return jnp.where(is_known, jnp.where(excess > 0, jnp.log1p(jnp.maximum(excess, 0)), excess), 0.0)
+
+
+def compress_constraint(values: Array, is_known: Array) -> Array:
+    """Values (n,) of a constraint, large ones of both signs by their logarithm; 0 stays where it is."""
+    unit = jnp.nanquantile(jnp.where(is_known, jnp.abs(values), jnp.nan), 0.5)
+    scaled = values / jnp.where(unit > 0, unit, 1.0)
+    return jnp.where(is_known, jnp.sign(scaled) * jnp.log1p(jnp.abs(scaled)), 0.0)
+
+
+def standardise(values: Array, is_known: Array) -> tuple[Array, Array, Array]:
+    """Values (n,) with mean 0 and standard deviation 1 of the known ones; the mean, and the deviation."""
+    count = jnp.maximum(jnp.sum(is_known), 1)
+    mean = jnp.sum(jnp.where(is_known, values, 0)) / count
+    spread = jnp.sqrt(jnp.sum(jnp.where(is_known, values - mean, 0) ** 2) / count)
+    spread = jnp.where(spread > 0, spread, 1.0)
+    return jnp.where(is_known, (values - mean) / spread, 0.0), mean, spread
+
+
+def propose(key: Array, state: EHVIState, k: int, shape: Shape) -> tuple[Array, Array]:
+    """The next k points, and the hyper-parameters of the models that chose them."""
+    bounds = state.bounds
+    knowledge = model(state, shape)
+    vectors = knowledge.processes.vector
+
+    def choose(j: Array, carry: tuple[Knowledge, Array]) -> tuple[Knowledge, Array]:
+        knowledge, chosen = carry
+        u = maximise(random.fold_in(key, j), knowledge, bounds, shape)
+        return believe(knowledge, state.n_evaluated + j, u, shape), chosen.at[j].set(u)
+
+    _, chosen = lax.fori_loop(0, k, choose, (knowledge, jnp.zeros((k, bounds.dim), state.candidates.dtype)))
+    return leave_unit_box(chosen, bounds), vectors
+
+
+def model(state: EHVIState, shape: Shape) -> Knowledge:
+    """Fit a process to each objective and each constraint."""
+    bounds, objectives, violation = state.bounds, state.parents.objectives, state.parents.violation
+    is_past = jnp.arange(len(objectives)) < state.n_evaluated
+    is_known = is_past & jnp.all(jnp.isfinite(objectives), axis=1)
+    columns = [compress(objectives[:, j], is_known) for j in range(shape.objectives)]
+    columns += [compress_constraint(state.constraints[:, j], is_known) for j in range(shape.ineq + shape.eq)]
+    values, means, spreads = jax.vmap(standardise, in_axes=(0, None))(jnp.stack(columns), is_known)
+    unordered = jnp.zeros(bounds.dim, bool) if bounds.grid is None else jnp.asarray(bounds.grid.unordered)
+    sample = Sample((state.parents.x - bounds.lower) / bounds.span, unordered, is_known)
+    return Knowledge(
+        sample,
+        values,
+        jax.vmap(lambda values, start: fit(sample, values, start, FIT_EVALUATIONS))(values, state.hyperparameters),
+        is_known if violation is None else is_known & (violation <= 0),
+        is_past & ~is_known,
+        (-means / spreads)[shape.objectives :],
+    )
+
+
+def believe(knowledge: Knowledge, row: Array, u: Array, shape: Shape) -> Knowledge:
+    """Take the means of the models at a point (d,) for its values, in a row that is free."""
+    means, _ = predict_all(knowledge, u)
+    sample = knowledge.sample._replace(
+        u=knowledge.sample.u.at[row].set(u), is_evaluated=knowledge.sample.is_evaluated.at[row].set(True)
+    )
+    values = knowledge.values.at[:, row].set(means)
+    m, p = shape.objectives, shape.ineq
+    is_feasible = jnp.all(means[m : m + p] <= knowledge.thresholds[:p])
+    return knowledge._replace(
+        sample=sample,
+        values=values,
+        processes=jax.vmap(append, in_axes=(0, None, 0, None))(knowledge.processes, sample, values, row),
+        is_feasible=knowledge.is_feasible.at[row].set(is_feasible),
+    )
+
+
+def predict_all(knowledge: Knowledge, u: Array) -> tuple[Array, Array]:
+    """Means and standard deviations (m + p + q,) of all models at a point (d,)."""
+    means, deviations = jax.vmap(predict, in_axes=(0, None, None))(knowledge.processes, knowledge.sample, u[None])
+    return means[:, 0], deviations[:, 0]
+
+
+def find_front(objectives: Array, is_feasible: Array) -> Array:
+    """Which of the feasible points (n, m) no other of them dominates, (n,)."""
+    values = jnp.where(is_feasible[:, None], objectives, jnp.inf)
+    is_no_worse = jnp.all(values[:, None] <= values[None], axis=-1)
+    is_dominated = jnp.any(is_no_worse & jnp.any(values[:, None] < values[None], axis=-1), axis=0)
+    return is_feasible & ~is_dominated
+
+
+def place_reference(objectives: Array, is_on_front: Array) -> Array:
+    """A point (m,) worse than a front in every objective, by a share of the front's range."""
+    rows = is_on_front[:, None]
+    lowest = jnp.min(jnp.where(rows, objectives, jnp.inf), axis=0)
+    highest = jnp.max(jnp.where(rows, objectives, -jnp.inf), axis=0)
+    span = jnp.where(highest > lowest, highest - lowest, 1.0)
+    return jnp.where(jnp.any(is_on_front), highest, jnp.max(objectives, axis=0)) + REFERENCE_MARGIN * span
+
+
+def score(u: Array, landscape: Landscape, shape: Shape) -> Array:
+    """The logarithm of the acquisition of a point (d,): improvement, feasibility and the chance not to fail."""
+    knowledge, m, p = landscape.knowledge, shape.objectives, shape.ineq
+    mean, deviation = predict_all(knowledge, u)
+    total = log_expected_hypervolume_improvement(mean[:m], deviation[:m], landscape.boxes)
+    if shape.constrained:
+        z = (knowledge.thresholds - mean[m:]) / deviation[m:]
+        chance = jnp.sum(log_ndtr(z[:p])) - jnp.sum(0.5 * z[p:] ** 2 + jnp.log(deviation[m + p :]))  # density at h = 0
+        total = chance + jnp.where(jnp.any(knowledge.is_feasible), total, 0.0)
+    return total + log_chance_of_success(u, knowledge)
+
+
+def log_chance_of_success(u: Array, knowledge: Knowledge) -> Array:
+    """The logarithm of the chance that the evaluation of a point (d,) does not fail, by a vote of those nearby."""
+    sample = knowledge.sample
+    squares = jnp.where(sample.unordered, (u != sample.u).astype(u.dtype), (u - sample.u) ** 2)
+    weights = jnp.exp(-0.5 * jnp.mean(squares, axis=1) / FAILURE_LENGTH**2)
+    failed = jnp.sum(jnp.where(knowledge.has_failed, weights, 0))
+    succeeded = PRIOR_SUCCESSES + jnp.sum(jnp.where(sample.is_evaluated, weights, 0))
+    return jnp.log(succeeded / (succeeded + failed))
+
+
+def maximise(key: Array, knowledge: Knowledge, bounds: Bounds, shape: Shape) -> Array:
+    """The point (d,) of the unit box with the largest acquisition that was found.
+
+    Of random points and of offspring of the front the most promising are improved by their slope, codes left as they
+    are. The reference point exceeds the front of all that was evaluated and of what is predicted of those points: a
+    front that has not been followed to its ends shall grow.
+    """
+    key_spread, key_breed = random.split(key)
+    dim, dtype, m = bounds.dim, knowledge.values.dtype, shape.objectives
+    values = knowledge.values[:m].T
+    is_on_front = find_front(values, knowledge.is_feasible)
+    points = jnp.concatenate(
+        [
+            random.uniform(key_spread, (SCREENED // 2, dim), dtype),
+            breed(key_breed, knowledge.sample.u, is_on_front, SCREENED // 2),
+        ]
+    )
+    if bounds.grid is not None:
+        points = (round_codes(leave_unit_box(points, bounds), bounds) - bounds.lower) / bounds.span
+    means, deviations = jax.vmap(lambda u: predict_all(knowledge, u))(points)
+    hopes = means - OPTIMISM * deviations
+    is_feasible = jnp.all(hopes[:, m : m + shape.ineq] <= knowledge.thresholds[: shape.ineq], axis=1)
+    everything = jnp.concatenate([values, hopes[:, :m]])
+    is_best = find_front(everything, jnp.concatenate([knowledge.is_feasible, is_feasible]))
+    reference = place_reference(everything, is_best)
+    landscape = Landscape(knowledge, decompose(jnp.where(is_on_front[:, None], values, reference), reference))
+    movable = jnp.ones(dim, dtype)
+    if bounds.grid is not None:
+        movable = jnp.where(bounds.grid.discrete, 0.0, movable)
+    scores = jax.vmap(lambda u: score(u, landscape, shape))(points)
+    _, rows = lax.top_k(jnp.where(jnp.isnan(scores), -jnp.inf, scores), DESCENTS)
+
+    def loss_and_gradient(u: Array) -> tuple[Array, Array]:
+        loss, gradient = jax.value_and_grad(lambda u: -score(u, landscape, shape))(u)
+        return loss, gradient * movable
+
+    unit_box = Bounds(jnp.zeros(dim, dtype), jnp.ones(dim, dtype))
+    ends, losses = jax.vmap(lambda u: lbfgs.descend(loss_and_gradient, u, unit_box, DESCENT_EVALUATIONS))(points[rows])
+    return ends[jnp.argmin(losses)]
+
+
+def breed(key: Array, u: Array, is_parent: Array, n: int) -> Array:
+    """n offspring (n, d) of the parents among points (k, d): pairs crossed, and some genes changed by a normal step."""
+    key_order, key_cross, key_which, key_step, key_anywhere = random.split(key, 5)
+    shape = (n, u.shape[1])
+    order = jnp.argsort(jnp.where(is_parent, 0.0, 1.0) + 0.5 * random.uniform(key_order, (len(u),), u.dtype))
+    count = jnp.maximum(jnp.sum(is_parent), 1)
+    place = jnp.arange(n)
+    mothers, fathers = u[order[place % count]], u[order[(place + 1 + place // count) % count]]
+    offspring = jnp.where(random.bernoulli(key_cross, CROSSED_GENES, shape), fathers, mothers)
+    lot = random.uniform(key_which, shape, u.dtype)
+    stepped = jnp.clip(offspring + SPREAD * random.normal(key_step, shape, u.dtype), 0.0, 1.0)
+    anywhere = random.uniform(key_anywhere, shape, u.dtype)
+    return jnp.where(lot < STEPPED_GENES, stepped, jnp.where(lot > 1 - REDRAWN_GENES, anywhere, offspring))

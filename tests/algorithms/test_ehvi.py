@@ -1,0 +1,181 @@
+"""Gaussian processes, expected improvements, and the search by them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.local.gaussian_process import Sample, append, fit, predict, unflatten
+from galapax.metrics.hypervolume import hypervolume_2d, hypervolume_3d
+from galapax.operators.expected_improvement import (
+    decompose,
+    log_expected_excess,
+    log_expected_hypervolume_improvement,
+)
+
+N, DIM = 24, 3
+BOX = [(0.0, 1.0), (-2.0, 2.0), (0.0, 5.0)]
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def sample_of(n_evaluated, seed=0):
+    u = np.random.default_rng(seed).uniform(size=(N, DIM))
+    return Sample(jnp.asarray(u), jnp.array([False, False, True]), jnp.arange(N) < n_evaluated)
+
+
+def covariance_in_numpy(vector, a, b):
+    """Matern 5/2 with a length for each variable and a linear part, point by point; the last variable has no order."""
+    out = np.empty((len(a), len(b)))
+    for i, j in np.ndindex(out.shape):
+        difference = (a[i] - b[j]) * [1, 1, 0] + [0, 0, float(a[i, 2] != b[j, 2])]
+        r = np.sqrt(5 * np.sum((difference / np.exp(vector[:DIM])) ** 2))
+        matern = np.exp(vector[DIM]) * (1 + r + r * r / 3) * np.exp(-r)
+        out[i, j] = matern + np.exp(vector[DIM + 1]) * (1 + np.sum(((2 * a[i] - 1) * (2 * b[j] - 1))[:2]))
+    return out
+
+
+def predict_in_numpy(vector, x, values, points):
+    noise = np.exp(vector[-1]) + 1e-8 * (np.exp(vector[DIM]) + np.exp(vector[DIM + 1]) * (1 + DIM))
+    inverse = np.linalg.inv(covariance_in_numpy(vector, x, x) + noise * np.eye(len(x)))
+    cross = covariance_in_numpy(vector, points, x)
+    variance = np.diagonal(covariance_in_numpy(vector, points, points) - cross @ inverse @ cross.T)
+    return cross @ inverse @ values, np.sqrt(variance)
+
+
+def test_predictions_are_those_of_the_formula_and_rows_beyond_the_evaluated_ones_do_not_matter():
+    n = 17
+    sample, start = sample_of(n), jnp.array([-0.5, 0.2, 0.4, 0.3, -1.0, -6.0])
+    values = np.random.default_rng(1).normal(size=N)
+    points = np.random.default_rng(2).uniform(size=(5, DIM))
+    points[0, 2] = sample.u[3, 2]  # the same value without order, so distance 0 in it
+    process = jax.jit(fit, static_argnums=3)(sample, jnp.asarray(values), start, 1)  # one evaluation, at the start
+    np.testing.assert_array_equal(process.vector, start)
+    mean, deviation = predict(process, sample, jnp.asarray(points))
+    expected = predict_in_numpy(np.asarray(start), np.asarray(sample.u)[:n], values[:n], points)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-7)
+    np.testing.assert_allclose(deviation, expected[1], rtol=1e-6)
+
+
+def test_a_point_appended_to_a_process_is_as_good_as_one_that_was_there_from_the_start():
+    start, values = jnp.array([-0.5, 0.2, 0.4, 0.3, -1.0, -6.0]), jnp.sin(jnp.arange(N))
+    once = jax.jit(fit, static_argnums=3)
+    whole = once(sample_of(18), values, start, 1)
+    grown = append(once(sample_of(17), values, start, 1), sample_of(18), jnp.where(jnp.arange(N) < 18, values, 0), 17)
+    points = sample_of(0).u
+    for a, b in zip(predict(whole, sample_of(18), points), predict(grown, sample_of(18), points), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
+
+
+def test_fitting_finds_which_variables_matter_and_equal_points_do_no_harm():
+    sample = sample_of(N)
+    sample = sample._replace(u=sample.u.at[1].set(sample.u[0]))  # the same point twice
+    values = jnp.sin(5 * sample.u[:, 1])
+    process = jax.jit(fit, static_argnums=3)(sample, values, jnp.array([1.5, 1.5, 1.5, 0.0, -2.0, -10.0]), 40)
+    lengths = np.exp(unflatten(process.vector).lengths)
+    assert lengths[1] < 1.5 < min(lengths[0], lengths[2])
+    others = np.random.default_rng(3).uniform(size=(50, DIM))
+    mean, deviation = predict(process, sample, jnp.asarray(others))
+    assert np.all(np.isfinite(deviation)) and np.sqrt(np.mean((mean - np.sin(5 * others[:, 1])) ** 2)) < 0.1
+
+
+@pytest.mark.parametrize(("m", "hypervolume"), [(2, hypervolume_2d), (3, hypervolume_3d)])
+def test_expected_hypervolume_improvement_is_the_mean_over_many_draws(m, hypervolume):
+    rng, reference = np.random.default_rng(0), jnp.full(m, 1.1)
+    front = rng.uniform(size=(12, m))
+    dominated = [any((other <= f).all() and (other < f).any() for other in front) for f in front]
+    front = jnp.where(jnp.array(dominated)[:, None], reference, front)
+    boxes = decompose(front, reference)
+    mean, deviation = jnp.array([0.5, 0.4, 0.6])[:m], jnp.array([0.2, 0.3, 0.1])[:m]
+    draws = jnp.asarray(rng.normal(mean, deviation, (20_000, m)))
+    volumes = jax.vmap(lambda y: hypervolume(jnp.concatenate([front, y[None]]), reference))(draws)
+    gains = np.asarray(volumes - hypervolume(front, reference))
+    exact = np.exp(log_expected_hypervolume_improvement(mean, deviation, boxes))
+    assert abs(exact - gains.mean()) < 4 * gains.std() / np.sqrt(len(gains))
+
+
+def test_expected_improvement_has_a_slope_far_away_and_its_series_meets_the_formula():
+    z = jnp.array([-60.0, -12.01, -11.99, -3.0, 0.0, 4.0])
+    value = jax.vmap(lambda level: log_expected_excess(jnp.zeros(()), jnp.ones(()), level))
+    slopes = jax.vmap(jax.grad(lambda level: log_expected_excess(jnp.zeros(()), jnp.ones(()), level)))(z)
+    np.testing.assert_allclose(slopes, (value(z + 1e-4) - value(z - 1e-4)) / 2e-4, rtol=1e-3)
+    np.testing.assert_allclose(value(z)[4], 0.5 * np.log(1 / (2 * np.pi)), rtol=1e-9)
+
+
+def two_costs(x):
+    """Its front is x[0] in [0, 1] with x[1] = 1 and x[2] = 2."""
+    off = (x[1] - 1) ** 2 + (x[2] - 2) ** 2
+    return [float(x[0] + off), float((1 - x[0]) ** 2 + off)]
+
+
+def test_a_front_is_followed_with_few_evaluations_and_again_with_the_same_seed(tmp_path):
+    settings = {"blackbox": True, "max_evaluations": 30, "seed": 4}
+    result = gx.minimize(two_costs, BOX, gx.EHVI(), **settings)
+    exact = np.linspace(0, 1, 200)
+    best = gx.indicators.hypervolume(np.column_stack([exact, (1 - exact) ** 2]), (1.2, 1.2))
+    assert result.nfev == 30
+    assert gx.indicators.hypervolume(result.F[(result.F < 1.2).all(1)], (1.2, 1.2)) > 0.9 * best
+    file = tmp_path / "run.gx"
+    stops = gx.minimize(two_costs, BOX, gx.EHVI(), checkpoint=file, callback=lambda p: p.nfev >= 20, **settings)
+    assert stops.nfev < 30
+    again = gx.minimize(two_costs, BOX, gx.EHVI(), checkpoint=file, resume=True, **settings)
+    np.testing.assert_array_equal(again.evaluations.x, result.evaluations.x)
+
+
+def test_single_precision_is_refused():
+    with pytest.raises(gx.InputError, match="float64"):
+        gx.minimize(two_costs, BOX, gx.EHVI(), blackbox=True, generations=5, compute=gx.Compute(dtype="float32"))
+
+
+def engine(point):
+    """A cost and a weight of mixed variables; designs that are long and soft fail, stiff ones are required."""
+    length, cylinders, material = point["length"], point["cylinders"], point["material"]
+    stiffness = {"steel": 2.0, "foam": 0.4, "wood": 1.0}[material]
+    if material == "foam" and length > 1.5:
+        raise ValueError("it breaks")
+    cost = (length - 1) ** 2 + 0.1 * cylinders + 0.3 * stiffness
+    return {"fun": [cost, stiffness * length + 1 / cylinders], "ineq": 2.0 - stiffness * cylinders}
+
+
+ENGINE = {"length": (0.5, 2.0), "cylinders": gx.integer(1, 8), "material": gx.choice("steel", "foam", "wood")}
+
+
+def test_mixed_variables_constraints_and_failures_in_batches_are_the_same_by_minimize_and_by_optimizer():
+    result = gx.minimize(engine, ENGINE, gx.EHVI(population=3), blackbox=True, max_evaluations=36, seed=2)
+    assert result.feasible and result.CV.max() == 0 and result.nfev == 36
+    true = [
+        engine({"length": length, "cylinders": n, "material": m})
+        for length in np.linspace(0.5, 2, 61)
+        for n in range(1, 9)
+        for m in ("steel", "wood")
+    ]
+    best = np.array([value["fun"] for value in true if value["ineq"] <= 0])
+    reference = (3.0, 6.0)
+    assert gx.indicators.hypervolume(result.F, reference) > 0.95 * gx.indicators.hypervolume(best, reference)
+    opt = gx.Optimizer(ENGINE, gx.EHVI(population=3), max_evaluations=36, seed=2)
+    while opt.nfev < 36:
+        trials = opt.ask(3)
+        assert len(trials) == 3
+        for trial in reversed(trials):
+            try:
+                opt.tell(trial, engine(trial.params))
+            except ValueError as error:
+                opt.tell(trial, error)
+    np.testing.assert_array_equal(opt.best.F, result.F)
+
+
+def test_it_is_the_default_of_black_boxes_with_two_or_three_objectives_and_few_evaluations():
+    result = gx.minimize(two_costs, BOX, blackbox=True, max_evaluations=14, seed=4)
+    assert result.settings["algorithm"] == "EHVI" and result.nfev == len(result.evaluations.x) == 14
+    known = gx.minimize(two_costs, BOX, blackbox=True, max_evaluations=14, seed=5, initial=result.evaluations)
+    assert known.settings["algorithm"] == "EHVI" and len(known.evaluations.x) == 28
+    assert gx.indicators.hypervolume(known.F, (15, 15)) > gx.indicators.hypervolume(result.F, (15, 15))
+    assert gx.minimize(two_costs, BOX, blackbox=True, max_evaluations=160).settings["algorithm"] == "nsga2"
+    opt = gx.Optimizer(BOX, max_evaluations=14)
+    opt.tell(opt.ask(), [1.0, 2.0])
+    assert isinstance(opt.algorithm, gx.EHVI)

@@ -1,0 +1,123 @@
+"""gx.minima: all minima of a function, by value, place, share of the box and what is unknown."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.problems.niching import NICHING_FUNCTIONS, count_optima
+
+
+def count(function, result):
+    return count_optima(function, result.minima.x, result.minima.fun, 1e-5)
+
+
+def test_all_minima_of_himmelblau():
+    result = gx.minima(gx.problems.niching(4))
+    assert count(4, result) == len(result.minima) == 4
+    assert result.success and result.stop == "tolerance" and result.unseen <= 0.01
+    assert result.nfev < 20_000
+    assert result.minima.verified.all() and (result.minima.found >= 1).all()
+    assert np.isclose(result.minima.share.sum(), 1.0) and (result.minima.share > 0.1).all()  # four like basins
+    assert result.fun == result.minima.fun[0] and np.array_equal(result.x, result.minima.x[0])
+
+
+def test_all_global_minima_of_shubert():
+    result = gx.minima(gx.problems.niching(6), global_only=True, max_evaluations=200_000)
+    assert count(6, result) == len(result.minima) == 18
+    assert np.ptp(result.minima.fun) < 1e-3  # the many local ones are left out
+
+
+def two_wells(x):
+    return (x[0] ** 2 - 1) ** 2 + 0.3 * x[0] + x[1] ** 2
+
+
+def test_within_leaves_out_what_is_worse():
+    wells = gx.minima(two_wells, [(-2, 2)] * 2, max_evaluations=4000)
+    assert len(wells.minima) == 2 and wells.minima.fun[0] < wells.minima.fun[1]
+    assert len(gx.minima(two_wells, [(-2, 2)] * 2, within=0.1, max_evaluations=4000).minima) == 1
+    best = gx.minima(lambda x: -two_wells(x), [(-2, 2)] * 2, maximize=True, max_evaluations=4000)
+    np.testing.assert_allclose(best.minima.fun, -wells.minima.fun, atol=1e-9)
+
+
+def test_the_same_seed_gives_the_same_table_and_never_more_evaluations():
+    once, again = (gx.minima(two_wells, [(-2, 2)] * 2, max_evaluations=777, unseen=0, seed=3) for _ in range(2))
+    assert np.array_equal(once.minima.x, again.minima.x) and once.nfev == again.nfev <= 777
+    assert not once.success and once.stop == "budget"
+
+
+def test_constraints_make_minima_on_their_boundary():
+    # on the ring 1 <= |x| the least |x - (0, 0.5)|... the height x1 is least and largest where the ring is thickest
+    result = gx.minima(
+        lambda x: x[1] ** 2 - x[0] ** 2,
+        [(-2, 2)] * 2,
+        ineq=lambda x: jnp.sum(x**2) - 1,
+        max_evaluations=6000,
+    )
+    assert result.feasible and (result.minima.violation <= 0).all()
+    np.testing.assert_allclose(np.sort(result.minima.x[:, 0])[[0, -1]], [-1, 1], atol=1e-4)
+
+
+def test_integers_and_black_boxes():
+    calls = []
+
+    def fun(v):
+        calls.append(v["n"])
+        return (v["n"] - 3) ** 2 * (v["n"] - 7) ** 2 + (v["x"] - 0.5) ** 2
+
+    variables = {"n": gx.integer(0, 10), "x": (0.0, 1.0)}
+    result = gx.minima(fun, variables, blackbox=True, max_evaluations=2000)
+    assert set(result.minima.x[:, 0]) == {3.0, 7.0} and len(result.minima) == 2
+    assert result.nfev == len(calls) <= 2000 and all(isinstance(n, int) for n in calls)
+    assert len(result.evaluations.fun) == len(calls)
+
+
+def test_failed_points_are_no_minima():
+    def fun(x):
+        if x[0] < 0:
+            raise ValueError("no value here")
+        return (x[0] - 1) ** 2 + x[1] ** 2
+
+    result = gx.minima(gx.Problem(fun, [(-2, 2)] * 2, blackbox=True), workers=None, max_evaluations=1500, seed=1)
+    assert len(result.minima) == 1 and result.n_failed > 0
+    np.testing.assert_allclose(result.x, [1, 0], atol=1e-3)
+
+
+def test_a_table_survives_saving(tmp_path):
+    result = gx.minima(two_wells, [(-2, 2)] * 2, max_evaluations=3000)
+    loaded = gx.load(result.save(tmp_path / "run"))
+    for name in ("x", "fun", "violation", "share", "found", "verified"):
+        assert np.array_equal(getattr(loaded.minima, name), getattr(result.minima, name)), name
+    assert loaded.unseen == result.unseen and "share" in repr(loaded.minima)
+    assert (tmp_path / "run" / "report.html").exists()
+    assert result.plot() is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"global_only": True, "within": 0.1}, "give global_only or within, not both"),
+        ({"within": -1.0}, "within must lie between 0"),
+        ({"unseen": 2.0}, "unseen must lie between 0 and 1"),
+        ({"generations": 5}, "generations"),
+    ],
+)
+def test_what_cannot_work_is_refused(arguments, sentence):
+    with pytest.raises(gx.InputError, match=sentence):
+        gx.minima(two_wells, [(-2, 2)] * 2, **arguments)
+
+
+def test_several_objectives_are_refused():
+    with pytest.raises(gx.InputError, match="objective"):
+        gx.minima(lambda x: x, [(-2, 2)] * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "share"),
+    [(1, 1), (2, 1), (3, 1), (5, 1), (7, 1), (8, 0.95), (9, 0.95), (10, 1), (11, 1), (12, 1), (13, 0.8), (14, 0.6)],
+)
+def test_most_optima_of_the_suite(function, share):
+    limit = NICHING_FUNCTIONS[function].max_evaluations
+    result = gx.minima(gx.problems.niching(function), global_only=True, unseen=0.0, max_evaluations=limit, seed=5)
+    assert count(function, result) >= share * NICHING_FUNCTIONS[function].n_optima
