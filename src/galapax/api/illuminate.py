@@ -31,7 +31,7 @@ def illuminate(
     measures: Measures,
     ranges: Any,
     cells: int | Sequence[int] = 100,
-    algorithm: str | MAPElites | CMAMAE | None = None,
+    algorithm: str | MAPElites | CMAMAE = "map_elites",
     ineq: Any = None,
     eq: Any = None,
     maximize: bool = False,
@@ -59,9 +59,9 @@ def illuminate(
         to a number each; or a list of names, of what `fun` returns after its value.
     ranges: (low, high) of each measure, a list or a dict by name. What lies beyond belongs to the cell at the border.
     cells: number of cells along each measure, one number for all or one each.
-    algorithm: "cma_mae", CMA-ES searches that improve cell after cell; "map_elites", which varies elites and suits
-        integers, choices and rugged functions; or an instance of gx.CMAMAE or gx.MAPElites with other settings. The
-        default is "cma_mae", with integers or choices "map_elites".
+    algorithm: "map_elites" (the default), which varies elites; "cma_mae", CMA-ES searches that improve cell after cell,
+        for real variables whose measures are hard to spread; or an instance of gx.MAPElites or gx.CMAMAE with other
+        settings.
     ineq, eq, maximize, x0: as in `minimize`. Only feasible solutions become elites.
     generations, max_evaluations, max_seconds: limits. If nothing limits a run, it makes 50 evaluations for each cell.
     runs, seed, blackbox, workers, checkpoint and the rest: as in `minimize`.
@@ -77,7 +77,7 @@ def illuminate(
         function, bounds, ineq=stack_constraints("ineq", ineq), eq=stack_constraints("eq", eq),
         objectives=["fun", *names],
     )  # fmt: skip
-    solver = _resolve_algorithm(algorithm, problem)
+    solver = _resolve_algorithm(algorithm)
     solver = replace(solver, cells=grid, ranges=limits)
     solver.validate()
     if generations is None and max_evaluations is None and max_seconds is None:
@@ -150,11 +150,9 @@ def _parse_cells(cells: int | Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(int(n) if isinstance(n, np.integer) else n for n in grid)
 
 
-def _resolve_algorithm(algorithm: str | MAPElites | CMAMAE | None, problem: Problem) -> Any:
+def _resolve_algorithm(algorithm: str | MAPElites | CMAMAE) -> Any:
     if isinstance(algorithm, MAPElites | CMAMAE):
         return algorithm
-    if algorithm is None:
-        algorithm = "map_elites" if problem.bounds.grid is not None else "cma_mae"
     if algorithm not in ILLUMINATION_ALGORITHMS:
         raise unknown_name_error("algorithm of illuminate", algorithm, ILLUMINATION_ALGORITHMS)
     return ILLUMINATION_ALGORITHMS[algorithm]()
