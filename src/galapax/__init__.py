@@ -32,6 +32,7 @@ from galapax.api.minima import minima
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
+from galapax.api.robust import robust
 from galapax.api.sweep import sweep
 from galapax.api.trials import Trial
 from galapax.core.errors import EvaluationError, InputError
@@ -40,16 +41,18 @@ from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, Values, box
 from galapax.core.restarts import Islands
+from galapax.core.uncertainty import normal, scenarios, uniform
 from galapax.core.variables import boolean, choice, integer, real
 from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators
+from galapax.metrics.risk import chance, cvar, mean_std
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
 from galapax.results.illumination import Illumination
 from galapax.results.known_values import Evaluated
 from galapax.results.minima import Minima
-from galapax.results.result import History, Result, Runs
+from galapax.results.result import History, Result, Robust, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
 
@@ -97,6 +100,7 @@ __all__ = [
     "RandomSearch",
     "RealCodedGA",
     "Result",
+    "Robust",
     "Runs",
     "SharingMOEA",
     "Study",
@@ -111,21 +115,28 @@ __all__ = [
     "box",
     "cache",
     "callbacks",
+    "chance",
     "choice",
     "compare",
+    "cvar",
     "gagpu",
     "illuminate",
     "indicators",
     "integer",
     "load",
+    "mean_std",
     "minima",
     "minimax",
     "minimize",
     "mixture",
+    "normal",
     "problems",
     "rand_1",
     "real",
+    "robust",
+    "scenarios",
     "sweep",
+    "uniform",
 ]
 
 

@@ -141,7 +141,7 @@ def default_for_islands(default: Algorithm) -> Algorithm:
     return DE() if isinstance(default, CMAES) else default
 
 
-def parse_restarts(restarts: Any, default: Algorithm | None = None) -> Restarts | None:
+def parse_restarts(restarts: object, default: Algorithm | None = None) -> Restarts | None:
     """How runs restart, from what a user gave: a name, a policy, None for not at all, or "auto".
 
     default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE.
@@ -156,7 +156,7 @@ def parse_restarts(restarts: Any, default: Algorithm | None = None) -> Restarts 
     raise InputError(f'restarts must be {names}, "auto" or None, got {restarts!r}.')
 
 
-def plain_settings(algorithm: Algorithm) -> dict[str, Any]:
+def plain_settings(algorithm: Algorithm) -> dict[str, object]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
     algorithm = unwrap(algorithm)
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]

@@ -111,7 +111,7 @@ class GameCDE(Algorithm[GameState]):
         def worth(y: Array) -> Array:
             return self.worth(y, x.T)
 
-        def evolve(i: Any, rows: Array) -> Array:
+        def evolve(i: Array | int, rows: Array) -> Array:
             return evolve_generation(
                 random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate
             )
@@ -130,7 +130,7 @@ class GameCDE(Algorithm[GameState]):
         worst, _ = judge(self.payoff, self.arena.value.consts, state.parents.x, state.opponents)
         return state._replace(parents=state.parents._replace(objectives=worst[:, None]))
 
-    def evaluations(self, state: GameState, number: Any) -> Any:
+    def evaluations(self, state: GameState, number: Array | int) -> Array | int:
         """Pairs of x and y; at the end of a cycle those of y's generations, and all x judged anew, besides."""
         pairs = self.population * (self.population + self.memory)
         of_y = self.population * (1 if self.memory else self.population) * (self.y_generations + 1)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer
@@ -203,10 +204,10 @@ class SearchMemory:
         n: int,
         n_ineq: int,
         tolerance: EqTolerance | None,
-        count: Any,
-        is_known: Any,
-        seed: Any,
-        *words: Any,
+        count: np.ndarray,
+        is_known: np.ndarray,
+        seed: np.ndarray,
+        *words: ArrayLike,
     ) -> tuple[np.ndarray, np.bool_, np.ndarray]:
         """The points that follow the first `count` evaluations of a search, n at a time; whether it is done, and how
         many evaluations each of its methods had.

@@ -26,7 +26,7 @@ from galapax.results.study import Study, measure_hypervolumes
 @suggest_keywords
 def compare(
     problems: Sequence[str | Problem],
-    algorithms: Sequence[str | Algorithm] | Mapping[str, str | Algorithm],
+    algorithms: Sequence[str | Algorithm[Any]] | Mapping[str, str | Algorithm[Any]],
     *,
     max_evaluations: int = 20_000,
     runs: int = 30,
@@ -34,8 +34,8 @@ def compare(
     paired: bool = False,
     seed: int | None = 0,
     progress: bool | None = None,
-    checkpoint: Any = None,
-    resume: Any = None,
+    checkpoint: object = None,
+    resume: object = None,
     compute: Compute | None = None,
 ) -> Study:
     """Run every algorithm on every problem with the same number of evaluations.
@@ -108,7 +108,7 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
     return out
 
 
-def _algorithms(given: Any) -> dict[str, Algorithm]:
+def _algorithms(given: object) -> dict[str, Algorithm]:
     if isinstance(given, Mapping) and given:
         return {clean_name(str(name), "a name"): registry.resolve_algorithm(one) for name, one in given.items()}
     if isinstance(given, str | Algorithm):

@@ -130,7 +130,7 @@ class ScoreEvaluator:
             traced = Traced(self.task.objective, self.task.consts)  # type: ignore[arg-type]
             rows = next((size for size in PROGRAM_ROWS if size >= len(x)), PROGRAM_ROWS[-1])
             return evaluate_points(traced, genes, self.task.dtype, rows)
-        raw = self.box(genes)
+        raw = self.box(genes, np.full(len(genes), self.task.first_run))
         if raw["fun"].shape[1] != 1:
             raise InputError(f"minima needs one objective, and fun returned {raw['fun'].shape[1]} numbers.")
         if "eq" in raw:

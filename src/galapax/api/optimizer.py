@@ -6,7 +6,8 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -66,9 +67,9 @@ from galapax.execution.schedules import RestartState
 from galapax.execution.search import Carry, Search
 from galapax.numerics import compile_cache, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
-from galapax.objective.evaluation_log import EvaluationLog, Failed
+from galapax.objective.evaluation_log import NO_RUN, EvaluationLog, Failed
 from galapax.objective.function_identity import is_differentiable
-from galapax.objective.traced import trace
+from galapax.objective.traced import Traced, trace
 from galapax.objective.worker import Answer, Call, Failure
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.result import Result
@@ -108,7 +109,7 @@ class Optimizer:
     def __init__(
         self,
         bounds: Any,
-        algorithm: str | Algorithm | None = None,
+        algorithm: str | Algorithm[Any] | None = None,
         *,
         seed: int | None = 0,
         run: int = 0,
@@ -145,7 +146,8 @@ class Optimizer:
         solver = with_python_integers(solver)
         solver.validate()
         dtype = str(Compute(dtype=dtype).dtype or "float64")
-        if check_integer(run, "run", 0) >= 2**32:
+        self._run = check_integer(run, "run", 0)
+        if self._run >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
         if eq_tolerance is None and problem is not None:
             eq_tolerance = problem.eq_tolerance
@@ -178,7 +180,7 @@ class Optimizer:
         self._eq_tolerance = eq_tolerance  # None until the first values were told
         self._dtype = dtype
         self._shape: Shape | None = None
-        self._keys = random.run_keys(self.seed, int(run), 1)
+        self._keys = random.run_keys(self.seed, self._run, 1)
         self._restart_state = RestartState(0, 0, self._keys[0])  # the searches that are over
         self._number = 0  # generations of the present one
         self._spent = 0  # evaluations of it
@@ -200,7 +202,7 @@ class Optimizer:
         carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial, self._known_values)
         self._asked: Carry = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
-    def _repairing(self, problem: Problem) -> Any:
+    def _repairing(self, problem: Problem) -> Traced | None:
         """The problem's functions, where the algorithm can move candidates onto its constraints with them."""
         if problem.eq is None or not count_repairs(self.algorithm) or not is_differentiable(problem):
             return None
@@ -240,7 +242,13 @@ class Optimizer:
             counts = compile_cache.call(Search.counts, (), self._search, self._asked, np.int32(self._number + 1))
         return int(counts[0])
 
-    def ask(self, k: int | None = None) -> Any:
+    @overload
+    def ask(self, k: None = None) -> Trial: ...
+
+    @overload
+    def ask(self, k: int) -> list[Trial]: ...
+
+    def ask(self, k: int | None = None) -> Trial | list[Trial]:
         """Return a Trial, or with k a list of at most k trials.
 
         Without k there is always one: if all points of the generation are out, it repeats the one that has been out
@@ -301,8 +309,8 @@ class Optimizer:
 
     def _note(self, point: np.ndarray, answer: Answer, merit: tuple[float, float], is_known: bool) -> None:
         """Add a value to the log."""
-        generation = 0 if is_known else self.generation + 1
-        row = self._log.append(point, Call(answer, process=0), generation)
+        run, generation = (NO_RUN, 0) if is_known else (self._run, self.generation + 1)
+        row = self._log.append(point, Call(answer, process=0), run, generation)
         if merit < self._best_merit or self._best_row is None:
             self._best_row, self._best_merit = row, merit
         if is_known:
@@ -427,7 +435,7 @@ class Optimizer:
             )
         entry = record_generation(self._history, np.asarray(row), self._search.columns, self.nfev)
         self._history.append(entry)
-        self._log.complete_generation(widths_of(self._shape or Shape()))
+        self._log.complete_generation(widths_of(self._shape or Shape()), (self._run,))
         self._n_repairs += int(made) - len(self._points)
         self._spent += int(made)
         if self._restarts is not None:
@@ -435,7 +443,7 @@ class Optimizer:
         self._wait()
 
     @property
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         """What was asked for, as plain values."""
         arguments = {"seed": self.seed, "maximize": self.maximize, "population": self._population, "blackbox": True}
         arguments |= {"max_evaluations": self._budget.evaluations, "generations": self._budget.generations}
@@ -592,7 +600,7 @@ class Optimizer:
             state += f", best {value:.6g}" if self._shape is None or self._shape.objectives == 1 else ""
         return f"Optimizer({pluralize(self.bounds.dim, 'variable')}, {name!r}: {state})"
 
-    def _precision(self) -> Any:
+    def _precision(self) -> AbstractContextManager[object]:
         return jax.enable_x64(self._dtype == "float64")
 
 

@@ -12,7 +12,14 @@ import numpy as np
 from jax import Array
 
 from galapax import algorithms
-from galapax.core.algorithm import AcceptsImmigrants, Algorithm, TakesKnownValues, count_repairs, insert_immigrants
+from galapax.core.algorithm import (
+    AcceptsImmigrants,
+    Algorithm,
+    State,
+    TakesKnownValues,
+    count_repairs,
+    insert_immigrants,
+)
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
@@ -30,6 +37,7 @@ from galapax.core.problem import (
     Values,
 )
 from galapax.core.user_code import describe_traceback, warn
+from galapax.core.variables import Label
 from galapax.execution.assemble import plain_options, versions
 from galapax.execution.known_points import KnownPoints
 from galapax.execution.search import Carry, Finished, Search, run_axes
@@ -50,15 +58,16 @@ class Trial:
 
     number: int
     x: np.ndarray  # (d,) of declared variables their numbers
-    params: dict[str, Any]  # x by name
+    params: dict[str, Label]  # x by name
 
 
-def parse_values(values: Any, ineq: Any, eq: Any, n: int, is_one: bool) -> list[Answer]:
+def parse_values(values: object, ineq: object, eq: object, n: int, is_one: bool) -> list[Answer]:
     """Return what came of each of n points: their numbers by name, or why they failed."""
     if values is None and not is_one:
         raise InputError("values is missing: give one value per point.")
-    constraints = {name: _rows(name, rows, n, is_one) for name, rows in (("ineq", ineq), ("eq", eq))}
-    constraints = {name: rows for name, rows in constraints.items() if rows is not None}
+    constraints = {
+        name: _rows(name, rows, n, is_one) for name, rows in (("ineq", ineq), ("eq", eq)) if rows is not None
+    }
     per_point = _entries(values, n, is_one)
     if isinstance(per_point, np.ndarray):
         columns = {"fun": per_point, **constraints}
@@ -101,10 +110,8 @@ def _entries(values: Any, n: int, is_one: bool) -> list[Any] | np.ndarray:
     return _rows("values", values, n, is_one)
 
 
-def _rows(name: str, values: Any, n: int, is_one: bool) -> Any:
-    """Return numbers as (n, k), from one number or several for each point; None stays None."""
-    if values is None:
-        return None
+def _rows(name: str, values: object, n: int, is_one: bool) -> np.ndarray:
+    """Return numbers as (n, k), from one number or several for each point."""
     try:
         rows = as_float_array(values)
     except ValueError:
@@ -116,10 +123,9 @@ def _rows(name: str, values: Any, n: int, is_one: bool) -> Any:
     return rows.reshape(n, -1)
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def _numbers(name: str, value: object) -> np.ndarray:
     """Return one point's numbers as (k,)."""
-    rows: np.ndarray = _rows(name, value, 1, True)
-    return rows[0]
+    return _rows(name, value, 1, True)[0]
 
 
 def find_row(rows: np.ndarray, point: np.ndarray) -> int | None:
@@ -308,7 +314,7 @@ def check_algorithm(algorithm: Algorithm, shape: Shape, restarts: bool, has_form
 
 def describe_settings(
     options: Options, problem: Problem, algorithm: Algorithm, bound: Algorithm, restarts: str | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return what was asked for, as plain values. bound: the algorithm as it is used for the problem."""
     return plain_options(options) | {
         "problem": problem.name,
@@ -332,19 +338,26 @@ def judge_known_answers(
     return KnownPoints(np.array(genes), summarise(fun, raw.get("ineq"), raw.get("eq"), eq_tolerance, np))
 
 
-def _evaluation(eq_tolerance: EqTolerance | None, rows: Any) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance | None, rows: Mapping[str, Array]) -> Evaluation:
     one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
     return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
 
 
-def start_search(eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Any) -> Carry:
+def start_search(
+    eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Mapping[str, Array]
+) -> Carry:
     """The first state, with candidates as they were asked for, and what the algorithm takes from their values."""
     asked = carry._replace(state=carry.state._replace(candidates=candidates))
     return search.start(asked, _evaluation(eq_tolerance, rows))
 
 
 def tell_generation(
-    eq_tolerance: EqTolerance | None, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
+    eq_tolerance: EqTolerance | None,
+    search: Search,
+    keys: Array,
+    asked: Carry,
+    number: Array,
+    rows: Mapping[str, Array],
 ) -> tuple[Carry, Array, Array, Array]:
     """What is asked next; the record, the evaluations counted, and what the search says of itself."""
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
@@ -366,7 +379,7 @@ def insert_points(search: Search, asked: Carry, rows: Array, points: Array) -> C
 def learn_values(search: Search, asked: Carry, known: KnownPoints) -> Carry:
     """The carry of an algorithm that has learnt from values of points which it did not ask for."""
 
-    def learn(algorithm: Algorithm, state: Any) -> Any:
+    def learn(algorithm: Algorithm, state: State) -> State:
         assert isinstance(algorithm, TakesKnownValues)
         return algorithm.with_known_values(state, *known)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -52,7 +53,9 @@ class HostEngine:
         ]
         self.box.check_workers(sum(len(batch.active_rows) for batch in batches) * first[0].state.candidates.shape[1])
         if self.n_probes:
-            self._probe(np.array(first[0].state.candidates[batches[0].active_rows[0]], np.float64)[: self.n_probes])
+            row = batches[0].active_rows[0]
+            points = np.array(first[0].state.candidates[row], np.float64)[: self.n_probes]
+            self._probe(points, int(batches[0].run_numbers[row]))
         first, lost = self._repair(batches, first, np.int32(1))
         self._waiting = self._measure(batches, first, np.int32(1), lost)
         self.check(self.box.shape)
@@ -68,7 +71,7 @@ class HostEngine:
                 asked = _with_candidates(asked, measured.state.candidates)
             batch.carry = self.clock.call(_start, (self.box.eq_tolerance,), batch.search, asked, raw)
 
-    def _probe(self, points: np.ndarray) -> None:
+    def _probe(self, points: np.ndarray, run: int) -> None:
         """Call the first of the first run's candidates (k, d), until one has a value: where the functions turn out to
         give other numbers than was assumed, another algorithm begins with these points, and no call is lost.
         """
@@ -77,7 +80,7 @@ class HostEngine:
             return
         each = PROBE_POINTS if self.box.remote is None else len(points)  # workers are kept busy
         for start in range(0, len(points), each):
-            self.box.probe(points[start : start + each])
+            self.box.probe(points[start : start + each], run)
             if self.box.widths:
                 self.check(self.box.shape)
                 return
@@ -244,7 +247,12 @@ class HostEngine:
         self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray]
     ) -> list[dict[str, np.ndarray]]:
         """Raw values of the chosen candidates, {name: (S, n, width)} of each slice."""
-        raw = self.box(np.concatenate([batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]))
+        runs = [
+            np.broadcast_to(batch.run_numbers[:, None], rows.shape)[rows]
+            for batch, rows in zip(batches, chosen, strict=True)
+        ]
+        candidates = [batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]
+        raw = self.box(np.concatenate(candidates), np.concatenate(runs))
         start, out = 0, []  # in order, one run after the other
         for batch, rows in zip(batches, chosen, strict=True):
             span = slice(start, start + int(rows.sum()))
@@ -324,6 +332,7 @@ class AsyncHostEngine(HostEngine):
     """An Engine for one run. The first generation is evaluated as a whole."""
 
     points: np.ndarray | None = None  # (n, d) candidates as they are or will be sent; changed in place
+    n_unsent: float = math.inf  # evaluations that may still be started
 
     def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         if self._waiting:
@@ -331,27 +340,31 @@ class AsyncHostEngine(HostEngine):
         (batch,) = batches
         box, number = self.box, np.int32(first)
         asked = self.clock.call(Search.ask, (), batch.search, batch.carry, number)
+        n = int(self.clock.call(Search.counts, (), batch.search, asked, number)[0])
         if self.points is None:
             self.points = np.array(asked.state.candidates[0], np.float64)
-            box.start_stream(self.points)
-        points, n, n_evaluated, n_failed = self.points, len(self.points), 0, 0
+            self.n_unsent = self._evaluations_left(batch, asked, number, n)
+            n_sent = int(min(len(self.points), self.n_unsent))
+            box.start_stream(self.points, n_sent, int(batch.run_numbers[0]))
+            self.n_unsent -= n_sent
+        points, n_evaluated, n_failed = self.points, 0, 0
         while n_evaluated < n:
             arrivals = box.poll(points, n - n_evaluated)
             if not arrivals:  # out of time, Ctrl-C, or no worker left
                 break
-            raw = {name: np.full((1, n, width), np.nan) for name, width in box.widths.items()}
-            arrived = np.zeros((1, n), bool)
+            raw = {name: np.full((1, len(points), width), np.nan) for name, width in box.widths.items()}
+            arrived = np.zeros((1, len(points)), bool)
             for row, values in arrivals.items():
                 arrived[0, row] = True
                 for name, value in values.items():
                     raw[name][0, row] = value
-            in_flight = np.zeros(n, bool)
+            in_flight = np.zeros(len(points), bool)
             in_flight[box.under_way] = True
             tolerance = (box.eq_tolerance,)
             dtype = asked.state.candidates.dtype
             typed_values = {name: values.astype(dtype) for name, values in raw.items()}
             arguments = (
-                batch.search,
+                replace(batch.search, splits_last=False),  # any of the candidates may arrive in a partial generation
                 batch.keys,
                 asked,
                 number,
@@ -364,16 +377,24 @@ class AsyncHostEngine(HostEngine):
             n_evaluated, n_failed = n_evaluated + len(arrivals), n_failed + int(n_failed_now)
             points[~in_flight] = np.asarray(asked.state.candidates[0], np.float64)[~in_flight]
             for row in arrivals:
-                box.send(row)
+                if self.n_unsent > 0:
+                    box.send(row)
+                    self.n_unsent -= 1
         batch.track.skipped = batch.track.skipped + (n - n_evaluated)
-        n_failed_total = np.zeros((1, n), asked.state.candidates.dtype)
+        n_failed_total = np.zeros((1, len(points)), asked.state.candidates.dtype)
         n_failed_total[0, 0] = n_failed + n - n_evaluated
-        batch.carry, row, packed_summary = self.clock.call(
+        batch.carry, rows, packed_summary = self.clock.call(
             _end_generation, (), batch.search, batch.keys, asked, number, n_failed_total
         )
-        batch.last_rows = [row]
+        batch.last_rows = [rows]
         box.complete_generation()
         return [[packed_summary]]
+
+    def _evaluations_left(self, batch: Slice, asked: Carry, number: np.int32, n: int) -> float:
+        """Return how many evaluations generation `number`, with n of them, and those after it may still make."""
+        left = (float(batch.search.rules.generations) - number + 1) * len(asked.state.candidates[0])
+        spare = self.clock.call(Search.spare, (), batch.search, asked, number)
+        return left if spare is None else min(left, n + float(spare[0]))
 
 
 def _placeholder_evaluation(asked: Carry, search: Search, failed: Array) -> Evaluation:

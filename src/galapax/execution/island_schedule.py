@@ -166,7 +166,13 @@ class IslandSchedule:
         def tile_islands(leaf: Array) -> Array | np.ndarray:
             return leaf if is_shared(leaf) or not leaf.ndim else np.tile(leaf[rows].astype(dtype), n_islands)
 
-        search = replace(search, algorithm=jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared))
+        rules = search.rules
+        if search.splits_last:
+            assert task.evaluation_limit is not None  # to the last evaluation: some islands make one more than others
+            shares = (task.evaluation_limit + np.arange(n_islands)[::-1]) // n_islands
+            rules = rules._replace(evaluations=np.repeat(shares, len(rows)).astype(dtype))
+        algorithm = jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared)
+        search = replace(search, algorithm=algorithm, rules=rules)
         # on an accelerator the islands of a single run fill the device only together
         is_single_run = task.is_single_run and devices.on_cpu()
         island_task = replace(
@@ -177,6 +183,7 @@ class IslandSchedule:
             search,
             keys=np.concatenate([random.island_keys(keys, island) for island in range(n_islands)]),
             cells=np.tile(rows // task.runs, n_islands),
+            run_numbers=np.tile(task.first_run + rows % task.runs, n_islands),
             initial=initial,
             rows_per_run=n_islands,
             width=self.width,

@@ -107,7 +107,8 @@ class IndependentSchedule:
         initial = task.initial
         if initial is not None and initial.ndim == 3 and n_cells > 1:
             initial = np.tile(initial, (n_cells, 1, 1))
-        group = Group(task, task.search(), keys, cells, initial, width=self.width)
+        run_numbers = np.tile(task.first_run + np.arange(task.runs), n_cells)
+        group = Group(task, task.search(), keys, cells, run_numbers, initial, width=self.width)
         return [group if self.row is None else self._group_of_run(group, self.row)]
 
     def _group_of_run(self, group: Group, row: int) -> Group:
@@ -123,6 +124,7 @@ class IndependentSchedule:
             search=select_rows(group.search, rows),
             keys=group.keys[rows],
             cells=group.cells[rows],
+            run_numbers=group.run_numbers[rows],
             initial=initial,
             active_rows=np.array([row - first]),
             is_local=True,
@@ -382,6 +384,7 @@ class RestartSchedule:
             search,
             keys=np.stack([state.next_key() for state in states]),
             cells=np.array([state.cell for state in states]),
+            run_numbers=np.array([self.task.first_run + state.row % self.task.runs for state in states]),
             initial=group_task.initial,
             width=None if self.sizes is None else self.sizes[len(first.state.past)],
             states=states,

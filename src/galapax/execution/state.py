@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.errors import InputError
-from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Columns, Population, Record
+from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
 from galapax.core.space import NumberArray
 from galapax.core.stop import RUNNING, Stop
 from galapax.execution.search import REASON, Carry, Finished, LastSamples, Search
@@ -405,37 +405,6 @@ class Outcome:
 
 def _join_last(parts: list[LastSamples]) -> LastSamples | None:
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts) if parts else None
-
-
-def append_history_row(
-    history: np.ndarray,
-    columns: Columns,
-    n_generations: np.ndarray,
-    evaluations: np.ndarray,
-    is_changed: np.ndarray,
-    best: np.ndarray,
-    x: np.ndarray,
-    violation: np.ndarray | None = None,
-) -> np.ndarray:
-    """Append what followed the search to the history: (R, G + 1, columns), after each run's n_generations (R,) rows.
-
-    evaluations: that it took. best, x, violation: of the answers that `is_changed` (R,).
-    """
-    extended = np.concatenate([history, history[:, -1:]], axis=1)
-    last = extended[np.arange(len(n_generations)), n_generations - 1]  # (R, columns)
-    record = Record.unpack(last, columns, HISTORY_FIRST_COLUMN)  # views
-    record.evaluations[:] = evaluations
-    record.best[:, 0] = np.where(is_changed, best, record.best[:, 0])
-    if record.violation is not None and violation is not None:
-        record.violation[:] = np.where(is_changed, violation, record.violation)
-    if record.x is not None:
-        record.x[:] = np.where(is_changed[:, None], x, record.x)
-    number = np.arange(extended.shape[1])[None, :]
-    extended = np.where((number >= n_generations[:, None])[:, :, None], last[:, None, :], extended)
-    Record.unpack(extended, columns, HISTORY_FIRST_COLUMN).evaluations[number > n_generations[:, None]] = (
-        0  # a run that is over takes no more
-    )
-    return extended
 
 
 def best_of_run(outcome: Outcome, row: int) -> Population:

@@ -37,15 +37,15 @@ SHAPE_PRIMITIVES = {
 class Constants(NamedTuple):
     """The hoisted constants of some programs."""
 
-    arrays: tuple[Any, ...]
-    numbers: dict[str, Any]  # {dtype: (k,)}, one vector each, since one transfer is cheaper than many
+    arrays: tuple[Array | np.ndarray, ...]
+    numbers: dict[str, Array | np.ndarray]  # {dtype: (k,)}, one vector each, since one transfer is cheaper than many
 
 
 class _Step(NamedTuple):
     """An equation that reads and writes values by name, whatever function it was nested in."""
 
     equation: JaxprEqn
-    inputs: tuple[Any, ...]  # each a name (int), or a number (np.ndarray of no dimension)
+    inputs: tuple[int | np.ndarray, ...]  # each a name (int), or a number (np.ndarray of no dimension)
     outputs: tuple[int, ...]
 
 
@@ -84,7 +84,7 @@ class _ConstantPool:
     """Collects the constants of some programs, each array and equal expression once."""
 
     def __init__(self) -> None:
-        self._arrays: dict[int, tuple[int, Any]] = {}  # by identity; held, so that no other array takes it over
+        self._arrays: dict[int, tuple[int, object]] = {}  # by identity; held, so that no other array takes it over
         self._numbers: dict[str, list[np.ndarray]] = {}
         self._slots: dict[Hashable, tuple[str, int]] = {}
         self._keys: dict[Hashable, int] = {}
@@ -94,7 +94,7 @@ class _ConstantPool:
         arrays = [a if isinstance(a, jax.Array) else np.array(np.asarray(a)) for _, a in self._arrays.values()]
         return Constants(tuple(arrays), {kind: np.array(self._numbers[kind], kind) for kind in sorted(self._numbers)})
 
-    def array(self, value: Any) -> int:
+    def array(self, value: object) -> int:
         """The place of an array among the constants."""
         return self._arrays.setdefault(id(value), (len(self._arrays), value))[0]
 
@@ -127,12 +127,12 @@ class _FlatJaxpr:
         self._count += 1
         return self._count
 
-    def _add_constant(self, value: Any) -> int:
+    def _add_constant(self, value: object) -> int:
         name = self._new_name()
         self.arrays[name] = self._pool.array(value)
         return name
 
-    def _inline(self, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    def _inline(self, jaxpr: Jaxpr, consts: Sequence[Array], inputs: Sequence[Any]) -> list[Any]:
         """Append the steps of a program and of those that it calls; the names of its outputs."""
         values = dict(zip(jaxpr.constvars, map(self._add_constant, consts), strict=True))
         values.update(zip(jaxpr.invars, inputs, strict=True))
@@ -180,11 +180,11 @@ class _FlatJaxpr:
         """The program as a function of the constants and x."""
         live = self._live_steps()
 
-        def run(constants: Constants, x: Array) -> list[Any]:
+        def run(constants: Constants, x: Array) -> list[Array]:
             values: dict[int, Any] = {name: constants.arrays[place] for name, place in self.arrays.items()}
             values[self._x] = x
 
-            def read(value: Any) -> Any:
+            def read(value: object) -> Any:
                 return values[value] if isinstance(value, int) else value
 
             for number, step in enumerate(self._steps):
@@ -228,7 +228,7 @@ class _FlatJaxpr:
         return live_steps
 
 
-def call(program: Jaxpr, constants: Constants, x: Array) -> list[Any]:
+def call(program: Jaxpr, constants: Constants, x: Array) -> list[Array]:
     """Evaluate a program with its constants at x."""
     return jaxpr_as_fun(ClosedJaxpr(program, []))(*jax.tree.leaves(constants), x)
 
@@ -266,7 +266,7 @@ def _has_normal_reciprocal(value: np.ndarray) -> bool:
     return bool(limits.tiny <= abs(value) <= 1 / limits.tiny)
 
 
-def _hashable(params: dict[str, Any]) -> Hashable:
+def _hashable(params: dict[str, object]) -> Hashable:
     """The parameters of an equation, to be compared; where they cannot be, equal only to themselves."""
     items = tuple(sorted(params.items(), key=lambda item: item[0]))
     try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jax import Array, lax
 
 from galapax.core.problem import Population
 from galapax.numerics import random
-from galapax.numerics.jaxpr import materialise
+from galapax.numerics.jaxpr import Tree, materialise
 from galapax.operators.pairwise import argsort_rows
 from galapax.operators.ranking import dominates
 
@@ -41,7 +40,7 @@ def best_index(population: Population) -> Array:
     return jnp.argmin(jnp.where(population.violation == least, population.fitness, jnp.inf))
 
 
-def take_row(population: Population, row: Any) -> Population:
+def take_row(population: Population, row: Array | int) -> Population:
     """One individual, (1, ...)."""
     return jax.tree.map(lambda a: a[row][None], population)
 
@@ -100,7 +99,7 @@ def score_by_tournaments(key: Array, old: Population, new: Population, opponents
     return jnp.where(jnp.isfinite(fitness), wins + 2, failed)
 
 
-def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
+def replace_losers(scores: Array, most: int, old: Tree, new: Tree) -> Tree:
     """Keep the n individuals with the highest scores out of `old` and `new`, n each, in linear time, without sorting.
 
     scores: (2n,), of the old ones first, whole numbers from 0 to `most`. old, new: trees of arrays with n rows. Among
@@ -159,12 +158,12 @@ def binary_tournament(key: Array, rank: Array, spread: Array, count: int, among:
     return jnp.where(second, pairs[1], pairs[0])
 
 
-def take(rows: Array, tree: Any) -> Any:
+def take(rows: Array, tree: Tree) -> Tree:
     """These rows of every array."""
     return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), tree)
 
 
-def take_from_union(rows: Array, a: Any, b: Any) -> Any:
+def take_from_union(rows: Array, a: Tree, b: Tree) -> Tree:
     """These rows of every array of `a` followed by its like in `b`, n rows each, without putting them together."""
 
     def pick(p: Array, q: Array) -> Array:

@@ -174,7 +174,7 @@ def get(name: str, **parameters: int) -> Any:
     return _build(name, **settings)
 
 
-def as_problem(source: Any) -> Any:
+def as_problem(source: object) -> Any:
     """Return the built-in problem of that name, or a problem of another library converted; anything else as it is."""
     if isinstance(source, str):
         return get(source)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
@@ -98,6 +99,6 @@ def _build(function: int, dim: int, instance: int) -> Problem:
     )
 
 
-def _evaluate(formula: Callable[..., Array], arrays: tuple[np.ndarray, ...], x: Any) -> Array:
+def _evaluate(formula: Callable[..., Array], arrays: tuple[np.ndarray, ...], x: ArrayLike) -> Array:
     x = jnp.asarray(x)
     return formula(x, *(jnp.asarray(array, x.dtype) for array in arrays))

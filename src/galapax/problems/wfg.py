@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.problem import Problem, as_bounds
+from galapax.core.space import NumberArray
 from galapax.metrics.indicators import non_dominated
 from galapax.problems.dtlz import octant_front, octant_hypervolume
 
@@ -149,7 +149,7 @@ TRANSFORMS: dict[int, Callable[[Array, int, int], Array]] = {
 }
 
 
-def shape(number: int, p: Any) -> list[Any]:
+def shape(number: int, p: NumberArray) -> list[NumberArray]:
     """The front over p (..., m - 1) in [0, 1], before its axes are stretched; NumPy in, NumPy out, and JAX likewise."""
     m, xp = p.shape[-1] + 1, jnp if isinstance(p, jax.Array) else np
     quarter = 0.5 * math.pi

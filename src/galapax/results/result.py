@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -172,6 +172,33 @@ class Runs(HTMLRepr):
         return f"Runs({len(self)} runs: {summary}; {self.nfev.sum():,} evaluations)"
 
 
+class Robust(NamedTuple):
+    """The answer of `gx.robust` in fresh scenarios.
+
+    measure, value, interval: what was minimised, its value at x and the 95 % confidence interval (2,); exact where the
+        scenarios were given, and open above for the worst case. n_samples: fresh scenarios.
+    outcomes: the percentiles of fun at x, from 0 to 100 (101,). probability, probability_interval: that the constraints
+        hold, if some depend on uncertain quantities.
+    """
+
+    measure: str
+    value: float
+    interval: np.ndarray
+    n_samples: int
+    outcomes: np.ndarray
+    probability: float | None = None
+    probability_interval: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        text = f"{self.measure} {self.value:.6g}"
+        if np.isfinite(self.interval).all() and self.interval[0] < self.interval[1]:
+            text += f", 95 % interval {self.interval[0]:.6g} to {self.interval[1]:.6g}, {self.n_samples} fresh samples"
+        if self.probability is not None and self.probability_interval is not None:
+            low, high = self.probability_interval
+            text += f"; constraints hold with probability {self.probability:.4g} ({low:.4g} to {high:.4g})"
+        return text
+
+
 # words of earlier versions and of other libraries
 ATTRIBUTE_HINTS = {
     "named": "params",
@@ -188,6 +215,7 @@ class Result(dict[str, Any], HTMLRepr):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value.
+    robust: of `gx.robust`, a Robust, or one for each measure.
     fun_interval: of a random objective, the 95 % confidence interval (2,) of its mean at x, whose estimate fun is; NaN
         where the run was stopped before x could be evaluated again.
     feasible, violation: whether it satisfies the constraints, and its total violation.
@@ -374,6 +402,9 @@ class Result(dict[str, Any], HTMLRepr):
                  "n_failed", "seed")  # fmt: skip
         labels = {"fun_interval": "interval"}
         lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in names if name in self]
+        reports = self.get("robust", ())
+        for report in (reports,) if isinstance(reports, Robust) else reports:
+            lines.append(f"{'robust':>10}: {report!r}")
         for failed in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {failed.error}, at x = {_format_value(failed.x)}")
         if "F" in self:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from galapax.core.errors import InputError, MissingPackage
 from galapax.results.result import Result
@@ -89,7 +89,7 @@ class Plot:
             self._result, variables, window=window, objective=objective, points=points, ax=ax
         )
 
-    def gif(self, file: str | Path, generations: Iterable[int] | None = None, **options: Any) -> Path:
+    def gif(self, file: str | Path, generations: Iterable[int] | None = None, **options: object) -> Path:
         """The maps as an animated file, a frame for each population kept; options as for `maps`, and `seconds`."""
         return _import_animation().animate(self._result, file, generations, **options)
 

@@ -490,7 +490,7 @@ def landscape_image(result: Result) -> ChartSpec | None:
     }
 
 
-def _evaluate_points(function: Callable[..., Any], points: np.ndarray) -> np.ndarray:
+def _evaluate_points(function: Callable[..., object], points: np.ndarray) -> np.ndarray:
     """Evaluate a function at points (k, d): (k, m). Not compiled: that would take longer than this."""
     with jax.enable_x64(True):
         return np.asarray(jax.vmap(function)(points), np.float64).reshape(len(points), -1)

@@ -168,6 +168,8 @@ def _add_answer(out: ReportPage, result: Result) -> None:
         line(name, value, digits=12)
     if "fun_interval" in result:
         line(figure_data.INTERVAL_NAME, figure_data.format_interval(result.fun_interval))
+    for name, text in figure_data.robust_rows(result):
+        line(name, text)
     if problem.optimum is not None and not np.ndim(result.fun):
         line("best known", problem.optimum, digits=12)
     for i, name in list(enumerate(problem.variable_names()))[:MAX_LISTED_VARIABLES]:
