@@ -36,6 +36,7 @@ from galapax.api.trials import (
     tell_generation,
     widths_of,
 )
+from galapax.core import restarts as restart_policies
 from galapax.core.algorithm import Algorithm, Budget, TakesKnownValues, count_repairs, with_python_integers
 from galapax.core.checks import check_integer, pluralize
 from galapax.core.direction import check_direction_count, check_maximize, count_directions, objective_signs, orient
@@ -52,14 +53,7 @@ from galapax.core.problem import (
     check_tolerance,
     derive_eq_tolerance,
 )
-from galapax.core.restarts import (
-    MIN_AGREEING_SEARCHES,
-    NextSearch,
-    Restarts,
-    SearchSummary,
-    count_agreeing_searches,
-    value_resolution,
-)
+from galapax.core.restarts import STOP_CONFIDENCE, NextSearch, Restarts, SearchSummary
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points, shrink_population_to_budget
 from galapax.execution.known_points import KnownPoints
@@ -101,7 +95,7 @@ class Optimizer:
     restarts: what follows a search that has converged or makes no more progress, as in `minimize`: another one, with
         "plain", "ipop", "bipop" or "portfolio"; "auto", the default, is "portfolio" if you name no algorithm and it is
         CMA-ES, else None: the search goes on where it is. Searches can differ in how many points a generation has.
-        `best` is the best of all, and its `stop` becomes TOLERANCE once five searches found it; you decide when to end.
+        `best` is the best of all; its `stop` becomes TOLERANCE at a `confidence` of 0.95; you decide when to end.
     x0: points to start from, as in `minimize`.
     It makes the same random draws as `minimize` with the same seed and run number. Without an algorithm the first
     values decide between those for one objective and for several, with constraints and without.
@@ -475,11 +469,10 @@ class Optimizer:
         violation, value = self._survivor_merit(finished.x[0])
         size, x = self._asked.state.candidates.shape[1], (genes - box.lower) / box.span
         values = np.asarray(self._parents().fitness, np.float64)
-        mean = float(values[np.isfinite(values)].mean()) if np.isfinite(values).any() else math.inf
-        resolution = value_resolution(value, mean, float(np.finfo(self._dtype).eps))
-        self._restart_state.past.append(
-            SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop, resolution)
-        )
+        mean = np.sum(values, where=np.isfinite(values)) / max(1, np.isfinite(values).sum())
+        resolution = restart_policies.value_resolution(value, float(mean), float(np.finfo(self._dtype).eps))
+        ended = SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop, resolution)
+        self._restart_state.past.append(ended)
         self._leg, self._known_values = self._next(), None
         assert self._shape is not None
         self._number = self._spent = 0
@@ -538,7 +531,8 @@ class Optimizer:
         message = f"Told {progress}."
         if past:
             message = f"Told {progress} of {pluralize(len(past) + 1, 'search', 'searches')}."
-        stop = Stop.TOLERANCE if count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES else Stop.BUDGET
+        confidence = restart_policies.estimate_confidence(past)
+        stop = Stop.TOLERANCE if confidence >= STOP_CONFIDENCE else Stop.BUDGET
         feasible = sound and violation <= 0
         population = self._told_population(evaluations) if not self.generation else self.population
         result = Result(
@@ -552,6 +546,7 @@ class Optimizer:
             nfev=self.nfev,
             n_failed=self.n_failed,
             seed=self.seed,
+            confidence=confidence if past and feasible else None,
             feasible=feasible,
             violation=violation if sound else math.inf,
             ineq=None if evaluations.ineq is None else evaluations.ineq[row],

@@ -27,7 +27,8 @@ from galapax.core.problem import (
     Record,
     Shape,
 )
-from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
+from galapax.core.restarts import SUCCESS_CONFIDENCE
+from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task
 from galapax.numerics import devices
@@ -176,6 +177,7 @@ def result_of(
     success = _find_successes(task, total, feasible)
     stop = total.stopped or stop_from_code(int(track.reason[best]))
     history = None if total.history is None else _history(task, total, of_run(total.history, best)).of_run(0)
+    confidence = _read_confidence(total, feasible)
     runs = Runs(
         number=task.first_run + np.arange(len(x)),
         x=task.decode(x),
@@ -188,6 +190,7 @@ def result_of(
         history=None if total.history is None else lambda: _history(task, total, to_host(total.history)),
         fronts=None if fronts is None else [replace(front, X=task.decode(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
+        confidence=confidence,
         fun_interval=None if total.estimate is None else np.sort(task.sign * total.estimate.interval, axis=1),
     )
     if fronts is not None and runs.hypervolume is not None:
@@ -218,6 +221,7 @@ def result_of(
         history=history,
         runs=runs if task.runs > 1 else None,
         timings={},
+        confidence=None if confidence is None or not feasible[best] else float(confidence[best]),
         settings=settings_of(task),
         snapshots={g: _snapshot(task, total.snapshots[g]) for g in sorted(total.snapshots) if g <= last_generation},
         **solution.extra,
@@ -337,9 +341,22 @@ def _constraints_at(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]
 
 
 def _find_successes(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
-    """Return which runs succeeded, (R,): they reached the target, or without one, converged; and are feasible."""
-    success_stop = Stop.TARGET if task.rules.target > -math.inf else Stop.TOLERANCE
-    return (total.track.reason == STOP_CODES[success_stop]) & feasible
+    """Return which runs succeeded, (R,): they reached the target, or without one are sure; and are feasible."""
+    reason = total.track.reason
+    if task.rules.target > -math.inf:
+        return (reason == STOP_CODES[Stop.TARGET]) & feasible
+    converged = reason == STOP_CODES[Stop.TOLERANCE]
+    if total.agreement:  # a run that its limits have ended may be sure, too
+        confidence = np.array([agreement.confidence for agreement in total.agreement])
+        converged |= (reason != RUNNING) & (confidence >= SUCCESS_CONFIDENCE)
+    return converged & feasible
+
+
+def _read_confidence(total: Outcome, feasible: np.ndarray) -> np.ndarray | None:
+    """Return how sure each run is of its answer, (R,); NaN without a feasible one, None without restarts."""
+    if not total.agreement:
+        return None
+    return np.where(feasible, [agreement.confidence for agreement in total.agreement], np.nan)
 
 
 def _knee_points(x: np.ndarray, fronts: list[Front], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -395,12 +412,13 @@ def _message(
         why = f"Target reached by the polish after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
         return why
-    if stop is Stop.TOLERANCE and total.searches:
-        agreed, n_searches = total.searches[best]
-        why = (
-            f"Converged: {agreed} of {n_searches} searches found the same best value (generation "
-            f"{int(track.generations[best])})."
-        )
+    if total.agreement:
+        agreeing, n_searches, confidence = total.agreement[best]
+        evidence = f"{agreeing} of {n_searches} searches found the same best value"
+        if stop is Stop.TOLERANCE:
+            why = f"Converged: {evidence} (generation {int(track.generations[best])})."
+        elif stop in (Stop.BUDGET, Stop.STALL) and math.isinf(task.rules.target) and confidence >= SUCCESS_CONFIDENCE:
+            why += f" {evidence[0].upper()}{evidence[1:]}."
     if total.by_method:
         why += f" {_methods_sentence(name_methods(task.solvers[0]), total.by_method[best])}"
     if stop is Stop.ELSEWHERE:

@@ -323,7 +323,8 @@ class Search:
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
         """Return the results of the runs. cells: (R,), the cell of each run, from 0 to count - 1; -1 for none."""
         state = active_state(carry)
-        solutions = select_solutions(self.algorithm, state)
+        every = jax.vmap(select_solutions, in_axes=(self.setting_axes, run_axes(state)))
+        solutions: Population = every(self.algorithm, state)
         rows = jax.vmap(best_index)(solutions)
         best = jax.tree.map(lambda a: jax.vmap(lambda in_cell, row: in_cell[row])(a, rows), solutions)
         opponents, by_method = select_opponents(self.algorithm, state), count_by_method(self.algorithm, state)
