@@ -28,6 +28,7 @@ from galapax.view.figure_data import (
     known_value,
     method,
     objective_names,
+    robust_rows,
     verdict,
 )
 from galapax.view.summary_tables import (
@@ -94,6 +95,8 @@ def _answer_table(result: Result) -> Table:
         table.add_row(name, f"[bold]{value:.10g}[/]", "", "")
     if "fun_interval" in result:
         table.add_row(INTERVAL_NAME, format_interval(result.fun_interval), "", "")
+    for name, text in robust_rows(result):
+        table.add_row(name, text, "", "")
     optimum = known_value(result) if np.ndim(result.fun) == 0 else None
     if optimum is not None:
         table.add_row("best known", f"{optimum:.10g}", "", "")
