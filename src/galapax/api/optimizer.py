@@ -186,8 +186,7 @@ class Optimizer:
         with self._precision():
             self._traced = None if problem is None else self._repairing(problem.in_genes())
             self._search = self._new(Shape())
-            size = self._search.algorithm.population
-            points = parse_initial_points(x0, self.problem, size, 1)
+            points = parse_initial_points(x0, self.problem, self._search.algorithm.population, 1)
             self._initial = None if points is None else points.reshape(-1, points.shape[-1]).astype(dtype)
             self._begin()
         self._wait()
