@@ -324,6 +324,7 @@ def describe_settings(
     return plain_options(options) | {
         "problem": problem.name,
         "algorithm": algorithms.algorithm_name(algorithm),
+        "population": bound.population,
         "hyperparameters": algorithms.plain_settings(bound),
         "restarts": restarts,
         "x0": None,

@@ -409,14 +409,14 @@ def _message(
     evaluations = int(track.evaluations[best] - track.skipped[best])
     why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, evaluations)
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
-        why = f"Target reached by the polish after generation {int(track.generations[best])}."
+        why = f"Target reached by the polish after generation {int(track.generations[best]):,}."
     if stop is Stop.FAILURES:
         return why
     if total.agreement:
         agreeing, n_searches, confidence = total.agreement[best]
         evidence = f"{agreeing} of {n_searches} searches found the same best value"
         if stop is Stop.TOLERANCE:
-            why = f"Converged: {evidence} (generation {int(track.generations[best])})."
+            why = f"Converged: {evidence} (generation {int(track.generations[best]):,})."
         elif stop in (Stop.BUDGET, Stop.STALL) and math.isinf(task.rules.target) and confidence >= SUCCESS_CONFIDENCE:
             why += f" {evidence[0].upper()}{evidence[1:]}."
     if total.by_method:
@@ -462,7 +462,7 @@ def _message(
 def _methods_sentence(names: tuple[str, ...], evaluations: list[int]) -> str:
     """Return which methods ran, the one with the most evaluations first."""
     used = sorted(zip(evaluations, names, strict=True), reverse=True)
-    return f"Evaluations: {', '.join(f'{count} for {name}' for count, name in used if count)}."
+    return f"Evaluations: {', '.join(f'{count:,} for {name}' for count, name in used if count)}."
 
 
 def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Population) -> str:
@@ -470,7 +470,7 @@ def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Popul
     values = np.asarray(population.fitness)[1:]  # in the first place is the best ever
     value, generation = task.sign * float(np.median(values[np.isfinite(values)])), int(total.track.generations[best])
     return (
-        f"Converged to {value:.8g} at another point in generation {generation}. x is the best "
+        f"Converged to {value:.8g} at another point in generation {generation:,}. x is the best "
         f"point evaluated{_best_sampled_in(task, total, best)}, and not known to be a minimum: refine or search again "
         "from it (x0=result.x), or use restarts."
     )
@@ -502,6 +502,7 @@ def settings_of(task: Task) -> dict[str, object]:
     return plain_options(task.options) | {
         "problem": task.problem.name,
         "algorithm": algorithms.algorithm_name(solver),
+        "population": task.population,
         "hyperparameters": algorithms.plain_settings(solver),
         "generations": None if limit == UNLIMITED else limit,
         "tolerance": float(task.rules.tolerance),
