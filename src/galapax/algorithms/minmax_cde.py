@@ -161,11 +161,11 @@ def judge(payoff: Payoff, consts: Any, x: Array, opponents: Array) -> tuple[Arra
     each; both (n,).
     """
 
-    def both(rows: Array) -> Array:
+    def judge_rows(rows: Array) -> Array:
         table = all_pairs(lambda x, y: payoff.one(consts, x, y), rows, opponents)
         bad = ~jnp.isfinite(table)
         worst = jnp.max(jnp.where(bad, jnp.inf, table), axis=1)
         return jnp.stack([worst, jnp.sum(bad.astype(table.dtype), axis=1)], axis=1)
 
-    out = map_in_tiles(both, x, opponents.shape[1])
+    out = map_in_tiles(judge_rows, x, opponents.shape[1])
     return out[:, 0], out[:, 1]

@@ -183,7 +183,7 @@ def is_for_models(evaluations: int | None, dim: int) -> bool:
     return evaluations is not None and evaluations <= MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim
 
 
-class _Step(NamedTuple):
+class _SearchStep(NamedTuple):
     """A search and what it asks for."""
 
     search: FewEvaluations
@@ -196,7 +196,7 @@ class SearchMemory:
     """The searches that runs of this process have reached, by the evaluations that they were told."""
 
     def __init__(self) -> None:
-        self._steps: OrderedDict[bytes, _Step] = OrderedDict()
+        self._steps: OrderedDict[bytes, _SearchStep] = OrderedDict()
 
     def ask(
         self,
@@ -250,7 +250,7 @@ class SearchMemory:
                     search.ask(n)
                 search.tell(values[rows, 0], ineq, eq, unit)
             points = search.outstanding_points if search.is_asked else search.ask(n)
-            self._steps[key] = _Step(search, points, search.is_done, search.evaluations.copy())
+            self._steps[key] = _SearchStep(search, points, search.is_done, search.evaluations.copy())
             if len(self._steps) > MAX_REMEMBERED_SEARCHES:
                 self._steps.popitem(last=False)
         step = self._steps[key]

@@ -211,7 +211,7 @@ def _import_animation() -> ModuleType:
     return animation
 
 
-T = TypeVar("T", Result, Study)
+Saveable = TypeVar("Saveable", Result, Study)
 
 
 def save(result: Result, folder: str | Path) -> Path:
@@ -248,11 +248,11 @@ def _study_drawings(study: Study) -> dict[str, Callable[[Path], object]]:
     return {**drawings, "report.html": partial(_write, report.render_study, study)}
 
 
-def _draw(make_figure: Callable[[T], Figure], source: T, dpi: int, file: Path) -> None:
+def _draw(make_figure: Callable[[Saveable], Figure], source: Saveable, dpi: int, file: Path) -> None:
     make_figure(source).savefig(file, dpi=dpi)
 
 
-def _write(render: Callable[[T], str], source: T, file: Path) -> None:
+def _write(render: Callable[[Saveable], str], source: Saveable, file: Path) -> None:
     file.write_bytes(render(source).encode("utf-8", "replace"))  # labels may hold halves of a character
 
 
