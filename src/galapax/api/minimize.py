@@ -104,7 +104,7 @@ def minimize(
     restarts: what to do when a run has converged or makes no more progress: "plain" searches again, "ipop" doubles the
         population each time, "bipop" alternates large and small populations, "portfolio" also gives L-SHADE a share;
         None ends the run. "auto" is "portfolio" for the default algorithm of one objective without constraints, else
-        None. A run with restarts ends once five searches found the same best value, unless it has a target.
+        None. A run with restarts ends once `result.confidence` is 0.95, unless it has a target.
     polish: refine the best point of each run with its gradient, by a quasi-Newton method inside the box (with
         constraints on the augmented Lagrangian): never worse, never beyond max_evaluations, and counted in nfev, a
         gradient as 4 evaluations. "auto" does so if JAX has a gradient of one objective that agrees with the function,
@@ -119,7 +119,7 @@ def minimize(
         but may round differently.)
     seed: repeats a run; None draws one, which is in `result.seed`.
     blackbox: call the functions as plain Python with NumPy arrays; an exception or an invalid return value counts as a
-        failed evaluation. `fun` may then also return its constraints, as a dict or gx.Values:
+        failed evaluation. `fun` may then also return its constraints, as a dict or gx.Evaluation:
         {"fun": ..., "ineq": ...}.
     vectorized: the functions take the whole population (n, d).
     workers: call the functions in this many processes, -1 for one per core; or with a concurrent.futures executor, or a

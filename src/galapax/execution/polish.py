@@ -14,6 +14,7 @@ import numpy as np
 
 from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Problem, Record
+from galapax.core.restarts import SAME_VALUE_RESOLUTIONS, Agreement, value_resolution
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
 from galapax.execution.memory import CACHED, MOST, is_out_of_memory
 from galapax.execution.state import Outcome, Polish, to_host
@@ -180,7 +181,20 @@ def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Out
         [*rows, int(n)] if n_evaluations else rows
         for rows, n, n_evaluations in zip(earlier_rows, track.generations, about.evaluations, strict=True)
     ]
-    return replace(total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements)
+    agreement = total.agreement
+    if agreement:  # of a point that was no minimum yet, no search has found what follows from it
+        eps = float(np.finfo(task.dtype).eps)
+        columns = zip(agreement, track.best, track.mean, polished_runs.best, strict=True)
+        agreement = [
+            before
+            if best - polished_best <= SAME_VALUE_RESOLUTIONS * value_resolution(best, mean, eps)
+            else Agreement(0, before.searches, 0.0)
+            for before, best, mean, polished_best in columns
+        ]
+    return replace(
+        total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements,
+        agreement=agreement,
+    )  # fmt: skip
 
 
 def append_history_row(

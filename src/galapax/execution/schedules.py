@@ -24,10 +24,11 @@ from galapax.algorithms import algorithm_name
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, Record
 from galapax.core.restarts import (
-    MIN_AGREEING_SEARCHES,
+    STOP_CONFIDENCE,
     NextSearch,
     SearchSummary,
-    count_agreeing_searches,
+    estimate_confidence,
+    summarize_agreement,
     value_resolution,
 )
 from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
@@ -191,6 +192,12 @@ def refinement_rows(run: RestartState) -> list[int]:
     return rows
 
 
+def search_rows(run: RestartState) -> list[int]:
+    """List the rows of a run's history in which a further search begins."""
+    lengths = [int(outcome.track.generations[0]) for outcome in run.outcomes]
+    return np.cumsum(lengths)[:-1].tolist()
+
+
 def merge_tracks(run: RestartState) -> Track:
     """Merge the tracks of a run's finished searches."""
     track = Track.start(1)
@@ -229,8 +236,9 @@ def build_outcome(
     longest = max((len(rows) for rows in histories), default=0)
     padded = [np.pad(rows, ((0, longest - len(rows)), (0, 0)), "edge") for rows in histories]
     best = [min(run.outcomes, key=lambda outcome: (outcome.track.violation[0], outcome.track.best[0])) for run in runs]
+    track = Track.join([merge_tracks(run) for run in runs])
     return Outcome(
-        track=Track.join([merge_tracks(run) for run in runs]),
+        track=replace(track, mean=np.array([outcome.track.mean[0] for outcome in best])),
         history=np.stack(padded) if padded else None,
         x=np.concatenate([outcome.x for outcome in best]),
         populations=populations,
@@ -239,8 +247,9 @@ def build_outcome(
         stopped=stopped,
         device_seconds=device_seconds,
         sizes=[run.sizes for run in runs],
-        searches=[(count_agreeing_searches(run.past), len(run.past)) for run in runs],
+        agreement=[summarize_agreement(run.past) for run in runs],
         refinements=[refinement_rows(run) for run in runs],
+        further_searches=[search_rows(run) for run in runs],
         snapshots=_merge_snapshots(runs[0]) if len(runs) == 1 else {},  # one run alone has any
     )
 
@@ -519,7 +528,7 @@ def _next_search(task: Task, run: RestartState) -> NextSearch | Stop:
         if past[-1].stop is Stop.TARGET:
             return Stop.TARGET
         # a target that was asked for is looked for until the budget is spent
-        if not math.isfinite(task.rules.target) and count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES:
+        if not math.isfinite(task.rules.target) and estimate_confidence(past) >= STOP_CONFIDENCE:
             return Stop.TOLERANCE
         if task.rules.generations != UNLIMITED and run.generations >= task.rules.generations:
             return Stop.BUDGET

@@ -14,6 +14,7 @@ from jax import Array, lax
 
 from galapax.core.errors import InputError
 from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.restarts import Agreement
 from galapax.core.space import NumberArray
 from galapax.core.stop import RUNNING, Stop
 from galapax.execution.search import REASON, Carry, Finished, LastSamples, Search
@@ -342,11 +343,12 @@ class Outcome:
     stopped: Stop | None = None  # what ended it before the runs' own rules did
     device_seconds: float = 0.0  # spent waiting for chunks of generations
     sizes: list[list[int]] = field(default_factory=list)  # of each run: how many runs the slices of its searches had
-    searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
+    agreement: list[Agreement] = field(default_factory=list)  # of each run that restarts: of its searches
     by_method: list[list[int]] = field(default_factory=list)  # of each run: evaluations of each method, if it has some
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
     snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
     refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made after a search
+    further_searches: list[list[int]] = field(default_factory=list)  # of each run that restarts: where they begin
     last: LastSamples | None = None  # of a random objective
     estimate: Estimate | None = None  # the same
 
@@ -367,7 +369,7 @@ class Outcome:
             "last": None if self.last is None else jax.tree.map(lambda part: part[chosen], self.last),
             "estimate": None if self.estimate is None else self.estimate.rows(chosen),
         }  # fmt: skip
-        for name in ("sizes", "searches", "refinements", "by_method"):
+        for name in ("sizes", "agreement", "refinements", "further_searches", "by_method"):
             per_run = getattr(self, name)
             fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
         return replace(self, track=track, history=history, **fields)
@@ -396,9 +398,11 @@ class Outcome:
             stopped=stopped,
             device_seconds=seconds,
             sizes=[widths for b in batches for widths in b.sizes],
+            agreement=[agreement for b in batches for agreement in b.agreement],
             by_method=[counts for b in batches for counts in b.by_method],
             snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
             refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
+            further_searches=[rows for b in batches for rows in b.further_searches],
             last=_join_last([b.last for b in batches if b.last is not None]),
         )
 

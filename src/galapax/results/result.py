@@ -121,6 +121,7 @@ class Runs(HTMLRepr):
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
     hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
     fun_interval: np.ndarray | None = None  # (R, 2), of a random objective
+    confidence: np.ndarray | None = None  # (R,), of runs that restart, see Result
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -220,6 +221,8 @@ class Result(dict[str, Any], HTMLRepr):
         where the run was stopped before x could be evaluated again.
     feasible, violation: whether it satisfies the constraints, and its total violation.
     success: True if the answer is feasible and reached the target or, without a target, the search converged.
+    confidence: of a run that restarts, how sure its searches make it that no better value is left to be found; None of
+        others, and without a feasible point. From 0.95 on a run without a target ends, from 0.8 on it is a success.
     stop, message: which rule ended the run, as a word and as a sentence.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
     params: x by the names of its variables.
@@ -233,6 +236,7 @@ class Result(dict[str, Any], HTMLRepr):
     timings: seconds for "compile", "run" (the generations, of which "device" was spent waiting for the device) and
     "host" (everything else); "held" by a live page, if any.
     settings: what was requested. derived: {name: number} at x, if the problem defines any.
+    restarted: the generations with which a further search began, of a run that restarted.
     polish: what the polish did, in words, if it was requested; the population is as the evolution left it.
 
     With several objectives X (k, d), F (k, m), G, H and CV are the feasible non-dominated individuals of all runs,
@@ -268,6 +272,7 @@ class Result(dict[str, Any], HTMLRepr):
     H: np.ndarray | MaybeNone
     CV: np.ndarray
     derived: dict[str, Any]  # a float; of a front (k,)
+    confidence: float | MaybeNone
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -398,10 +403,11 @@ class Result(dict[str, Any], HTMLRepr):
         return ", ".join(items + [f"{n_hidden} more"] * (n_hidden > 0))
 
     def __repr__(self) -> str:
-        names = ("message", "success", "fun", "fun_interval", "worst_case", "x", "y", "feasible", "nit", "nfev",
-                 "n_failed", "seed")  # fmt: skip
+        names = ("message", "success", "confidence", "fun", "fun_interval", "worst_case", "x", "y", "feasible", "nit",
+                 "nfev", "n_failed", "seed")  # fmt: skip
         labels = {"fun_interval": "interval"}
-        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in names if name in self]
+        shown = [name for name in names if self.get(name) is not None]
+        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in shown]
         reports = self.get("robust", ())
         for report in (reports,) if isinstance(reports, Robust) else reports:
             lines.append(f"{'robust':>10}: {report!r}")
@@ -443,12 +449,15 @@ def all_runs(result: Result) -> Runs:
     columns = {
         name: np.array([result[name]]) for name in ("x", "fun", "violation", "nit", "nfev", "n_failed", "success")
     }
+    confidence = None if result.get("confidence") is None else np.array([result.confidence])
     fronts = hypervolume = None
     if "F" in result:
         fronts = [Front(*(result[name] for name in ("X", "F", "G", "H", "CV")))]
         hypervolume = None if result.get("hypervolume") is None else np.array([result.hypervolume])
     number = np.array([result.settings["first_run"]])
-    return Runs(number=number, **columns, history=history, fronts=fronts, hypervolume=hypervolume)
+    return Runs(
+        number=number, **columns, history=history, fronts=fronts, hypervolume=hypervolume, confidence=confidence
+    )
 
 
 def _format_value(value: object) -> str:

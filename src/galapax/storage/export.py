@@ -115,6 +115,9 @@ def runs_table(runs: Runs, variables: list[str], values: list[str]) -> Table:
     if runs.hypervolume is not None:
         names.append("hypervolume")
         columns.append(runs.hypervolume)
+    if runs.confidence is not None:
+        names.append("confidence")
+        columns.append(runs.confidence)
     rows = np.column_stack([*(np.asarray(column, np.float64) for column in columns), runs.x])
     return Table([*names, *variables], rows, len(names), counts=(0, m + 2, m + 3, m + 4), booleans=(m + 5,))
 

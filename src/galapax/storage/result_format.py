@@ -44,9 +44,11 @@ OPTIONAL_KEYS = (
     "worst_cases",
     "hypervolume",
     "hypervolume_error",
+    "confidence",
     "chosen",
     "polish",
     "refinements",
+    "restarted",
     "n_cached",
     "command",
     "fun_interval",
@@ -233,12 +235,15 @@ def result_from_json(data: JSON) -> Result:
     result["failures"] = _parse_failures(data.get("failures", ()))
     if "evaluation_errors" in data:
         result["evaluation_errors"] = _parse_evaluation_errors(data["evaluation_errors"])
-    for name in ("chosen", "polish", "refinements", "n_cached", "command", "worst_case_nfev"):
+    for name in ("chosen", "polish", "refinements", "restarted", "n_cached", "command", "worst_case_nfev"):
         if name in data:
             result[name] = data[name]
     for name in ("hypervolume", "hypervolume_error"):
         if name in data:
             result[name] = _parse_number(data[name], name)
+    if "confidence" in data:
+        confidence = data["confidence"]
+        result["confidence"] = None if confidence is None else _parse_number(confidence, "confidence")
     result["violation"] = math.inf if data["violation"] is None else _parse_number(data["violation"], "violation")
     for name in ("y", "worst_cases"):
         if name in data:
@@ -358,6 +363,7 @@ RUNS_AXES = {
     "success": "runs",
     "hypervolume": "runs",
     "fun_interval": "runs ends",
+    "confidence": "runs",
 }
 RUN_FRONTS_AXES = {"size": "runs", "X": "rows variables", "F": "rows objectives", "CV": "rows"}
 SNAPSHOT_AXES = {"x": "individuals variables", "objectives": "individuals values", "violation": "individuals"}
@@ -444,7 +450,7 @@ def _read_history(reader: _ArrayReader, prefix: str, ensemble: bool = False) -> 
 
 
 def _read_runs(reader: _ArrayReader, arrays: Arrays) -> Runs:
-    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume", "fun_interval"})
+    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume", "fun_interval", "confidence"})
     runs = Runs(**columns, history=None)
     if "runs.history.generation" in arrays:
         runs = replace(runs, history=_read_history(reader, "runs.history.", ensemble=True))

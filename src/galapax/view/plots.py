@@ -6,6 +6,7 @@ What they show is computed in view/figure_data.py.
 from __future__ import annotations
 
 import io
+import itertools
 import textwrap
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ from matplotlib.typing import ColorType
 from galapax.core.checks import escape_mathtext
 from galapax.core.errors import InputError
 from galapax.core.problem import ProblemDescription
+from galapax.results.illumination import Illumination
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.view import figure_data, maps
@@ -155,8 +157,13 @@ def draw_convergence(
             "first feasible", (curve.first_feasible, 1), xycoords=("data", "axes fraction"), xytext=(4, -12),
             textcoords="offset points", color=GREY, fontsize=9,
         )  # fmt: skip
-    for generation in curve.refinements:
+    for generation in (*curve.restarts, *curve.refinements):
         axes.axvline(generation, color=GREY, lw=1, ls=":")
+    if curve.restarts:
+        axes.annotate(
+            figure_data.RESTART_NAME, (curve.restarts[0], 1), xycoords=("data", "axes fraction"), xytext=(4, -12),
+            textcoords="offset points", color=GREY, fontsize=9,
+        )  # fmt: skip
     if curve.refinements:
         is_right = curve.refinements[0] > 0.5 * curve.generation[-1]
         axes.annotate(
@@ -197,6 +204,22 @@ def front(result: Result, ax: Axes | None = None) -> Figure:
     _draw_parallel(axes, F, F.min(axis=0), F.max(axis=0), names, F[:, 0], names[0], F[knee], "knee")
     axes.set_xlabel("objective")
     axes.set_ylabel("from the lowest to the highest value on the front")
+    set_title(axes, result)
+    return figure
+
+
+def outcomes(result: Result, ax: Axes | None = None) -> Figure:
+    """Draw the distribution of fun at x in fresh samples, and the measures with their intervals."""
+    figure, axes = open_axes(ax, (7.0, 4.2))
+    reports = figure_data.robust_reports(result)
+    values = reports[0].outcomes
+    axes.plot(values, np.linspace(0, 100, len(values)), color=BLUE, lw=1.8, label="outcomes")
+    for report, colour in zip(reports, itertools.cycle(PALETTE[1:]), strict=False):
+        axes.axvline(report.value, color=colour, lw=1.2, ls="--", label=f"{report.measure}: {report.value:.6g}")
+        if np.isfinite(report.interval).all():
+            axes.axvspan(*report.interval, color=colour, alpha=0.25, lw=0)
+    axes.set(xlabel="fun at x", ylabel="share of the samples below [%]", ylim=(0, 100))
+    axes.legend(frameon=False)
     set_title(axes, result)
     return figure
 
@@ -468,4 +491,31 @@ def heatmap(study: Study, ax: Axes | None = None) -> Figure:
             text = texts[row * len(heat_map.columns) + column]
             axes.text(column, row, text, ha="center", va="center", color="white" if is_dark else "black")
     axes.set_title(escape_mathtext(f"{heat_map.title}: {heat_map.name}"), loc="left")
+    return figure
+
+
+def elites(illumination: Illumination, ax: Axes | None = None) -> Figure:
+    """Draw the value of each cell's elite over one or two measures; cells without one stay empty."""
+    names = [escape_mathtext(name) for name in illumination.names]
+    if len(names) > 2:
+        raise InputError(
+            f"a map has one or two measures, and these are {len(names)}: draw a slice of `values`, or two columns of "
+            "to_dataframe()."
+        )
+    figure, axes = open_axes(ax, (6.4, 4.8))
+    title = f"{len(illumination):,} of {illumination.values.size:,} cells have an elite"
+    axes.set_title(wrap_title(title, figure), loc="left")
+    label = "best value" if illumination.maximizes else "best (least) value"
+    if len(names) == 1:
+        (low, high), count = illumination.ranges[0], illumination.cells[0]
+        centres = low + (np.arange(count) + 0.5) * (high - low) / count
+        axes.plot(centres, illumination.values, ".", color=BLUE, markersize=4)
+        axes.set(xlabel=names[0], ylabel=label, xlim=(low, high))
+        return figure
+    image = axes.imshow(
+        illumination.values.T, origin="lower", aspect="auto", interpolation="nearest",
+        extent=tuple(illumination.ranges.ravel()), cmap=COLORMAP if illumination.maximizes else f"{COLORMAP}_r",
+    )  # fmt: skip
+    axes.set(xlabel=names[0], ylabel=names[1])
+    figure.colorbar(image, ax=axes, label=label)
     return figure
