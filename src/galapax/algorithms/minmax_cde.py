@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Shared, static
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.differential import breed_trials, evolve_generation, rand_1
 from galapax.operators.pairwise import all_pairs, map_in_tiles
@@ -92,7 +92,7 @@ class GameCDE(Algorithm[GameState]):
             bounds=bounds,
         )
 
-    def step(self, key: Array, state: GameState, evaluation: Evaluation) -> GameState:
+    def step(self, key: Array, state: GameState, evaluation: CandidateEvaluation) -> GameState:
         """A trial that is no worse takes its parent's place; then every parent has a new trial."""
         trials = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(trials, state.parents), trials, state.parents)
@@ -161,11 +161,11 @@ def judge(payoff: Payoff, consts: Any, x: Array, opponents: Array) -> tuple[Arra
     each; both (n,).
     """
 
-    def both(rows: Array) -> Array:
+    def judge_rows(rows: Array) -> Array:
         table = all_pairs(lambda x, y: payoff.one(consts, x, y), rows, opponents)
         bad = ~jnp.isfinite(table)
         worst = jnp.max(jnp.where(bad, jnp.inf, table), axis=1)
         return jnp.stack([worst, jnp.sum(bad.astype(table.dtype), axis=1)], axis=1)
 
-    out = map_in_tiles(both, x, opponents.shape[1])
+    out = map_in_tiles(judge_rows, x, opponents.shape[1])
     return out[:, 0], out[:, 1]

@@ -26,8 +26,8 @@ from galapax.core.errors import InputError
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
     Bounds,
+    CandidateEvaluation,
     EqTolerance,
-    Evaluation,
     Population,
     Shape,
     as_population,
@@ -109,7 +109,7 @@ class ModelSearch(Algorithm[ModelSearchState]):
         )  # fmt: skip
         return self.ask(state, shape.ineq)
 
-    def step(self, key: Array, state: ModelSearchState, evaluation: Evaluation) -> ModelSearchState:
+    def step(self, key: Array, state: ModelSearchState, evaluation: CandidateEvaluation) -> ModelSearchState:
         """Add what was evaluated to the list, and ask for the next points."""
         is_full = state.n_told + self.population > state.x.shape[0]  # then it asks for the same points again
         longer = append_evaluations(state, state.candidates, evaluation, is_known=False)
@@ -121,7 +121,7 @@ class ModelSearch(Algorithm[ModelSearchState]):
         )
         return self.ask(state, 0 if evaluation.ineq is None else evaluation.ineq.shape[1])
 
-    def with_known_values(self, state: ModelSearchState, x: Array, evaluation: Evaluation) -> ModelSearchState:
+    def with_known_values(self, state: ModelSearchState, x: Array, evaluation: CandidateEvaluation) -> ModelSearchState:
         """Add evaluated points to the list, which becomes longer by as many, and ask for points with them in mind."""
         room = -(-x.shape[0] // MIN_CAPACITY) * MIN_CAPACITY  # few sizes, as each is a program
         state = state._replace(
@@ -162,7 +162,9 @@ class ModelSearch(Algorithm[ModelSearchState]):
         return jnp.where(state.is_done, STOP_CODES[Stop.TOLERANCE], code)
 
 
-def append_evaluations(state: ModelSearchState, x: Array, evaluation: Evaluation, is_known: bool) -> ModelSearchState:
+def append_evaluations(
+    state: ModelSearchState, x: Array, evaluation: CandidateEvaluation, is_known: bool
+) -> ModelSearchState:
     """Write evaluated points (k, d) at the end of the list, and keep the best point."""
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.parents, as_population(x, evaluation))
     constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]
@@ -183,7 +185,7 @@ def is_for_models(evaluations: int | None, dim: int) -> bool:
     return evaluations is not None and evaluations <= MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim
 
 
-class _Step(NamedTuple):
+class _SearchStep(NamedTuple):
     """A search and what it asks for."""
 
     search: FewEvaluations
@@ -196,7 +198,7 @@ class SearchMemory:
     """The searches that runs of this process have reached, by the evaluations that they were told."""
 
     def __init__(self) -> None:
-        self._steps: OrderedDict[bytes, _Step] = OrderedDict()
+        self._steps: OrderedDict[bytes, _SearchStep] = OrderedDict()
 
     def ask(
         self,
@@ -250,7 +252,7 @@ class SearchMemory:
                     search.ask(n)
                 search.tell(values[rows, 0], ineq, eq, unit)
             points = search.outstanding_points if search.is_asked else search.ask(n)
-            self._steps[key] = _Step(search, points, search.is_done, search.evaluations.copy())
+            self._steps[key] = _SearchStep(search, points, search.is_done, search.evaluations.copy())
             if len(self._steps) > MAX_REMEMBERED_SEARCHES:
                 self._steps.popitem(last=False)
         step = self._steps[key]

@@ -21,6 +21,7 @@ from galapax.api.trials import (
     build_history,
     check_algorithm,
     describe_settings,
+    evaluated_elsewhere,
     finish_search,
     judge_answers,
     judge_known_answers,
@@ -119,7 +120,7 @@ class Optimizer:
         if isinstance(bounds, str | Algorithm):
             raise InputError("Optimizer takes the bounds first, then the algorithm: Optimizer(bounds, algorithm).")
         problem = bounds if isinstance(bounds, Problem) else None
-        self.problem = problem or Problem(_elsewhere, bounds, name="ask and tell")
+        self.problem = problem or Problem(evaluated_elsewhere, bounds, name="ask and tell")
         self._space = self.problem.space
         self._began = time.perf_counter()
         self._is_default = algorithm is None
@@ -185,8 +186,7 @@ class Optimizer:
         with self._precision():
             self._traced = None if problem is None else self._repairing(problem.in_genes())
             self._search = self._new(Shape())
-            size = self._search.algorithm.population
-            points = parse_initial_points(x0, self.problem, size, 1)
+            points = parse_initial_points(x0, self.problem, self._search.algorithm.population, 1)
             self._initial = None if points is None else points.reshape(-1, points.shape[-1]).astype(dtype)
             self._begin()
         self._wait()
@@ -206,19 +206,17 @@ class Optimizer:
         """The present search, for evaluations of this shape."""
         algorithm, budget = self._leg.algorithm, self._budget
         if self._restarts is not None:
-            most = min(self._leg.evaluations, self._left)
+            most = min(self._leg.evaluations, self._remaining_evaluations)
             budget = Budget(None, None if math.isinf(most) else int(most))
         first = not self._restart_state.past
         if first and self._shape is not None and algorithm.population is None:  # as many as were asked for already
             algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
         bound = algorithm.bind((self.bounds if self._space is None else self._space.genes).dim, shape, budget)
-        traced = self._traced
+        traced, rules = self._traced, Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=DEFAULT_TOLERANCE[self._dtype])
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
             bounds=(self.bounds if self._space is None else self._space.genes).round_inwards(self._dtype),
-            rules=Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=DEFAULT_TOLERANCE[self._dtype]).as_arrays(
-                self._dtype
-            ),
+            rules=rules.as_arrays(self._dtype),
             consts=None if traced is None else traced.consts,
             shape=shape,
             objective=None if traced is None else traced.formulas,
@@ -238,10 +236,8 @@ class Optimizer:
 
     @overload
     def ask(self, k: None = None) -> Trial: ...
-
     @overload
     def ask(self, k: int) -> list[Trial]: ...
-
     def ask(self, k: int | None = None) -> Trial | list[Trial]:
         """Return a Trial, or with k a list of at most k trials.
 
@@ -271,7 +267,7 @@ class Optimizer:
         points: a Trial, a dict of named values or a point (d,); or a list of these, or an array (n, d). Points that
             were not asked for are taken for known ones.
         values: of one point a number, or one for each objective; of many (n,) or (n, m). NaN, inf, None or an exception
-            means failed. A dict {"fun": ..., "ineq": ..., "eq": ...} or gx.Values has the constraints with the value.
+            means failed. A dict {"fun": ..., "ineq": ..., "eq": ...} or gx.Evaluation has the constraints, too.
         ineq, eq: constraints, as `minimize` understands them: a number or several for each point.
         The generation is complete when the last of its points is told.
         """
@@ -386,11 +382,11 @@ class Optimizer:
             self._answers[place] = entries[row][1]
         if self.generation:
             self._known = []
-        self._points = self._decoded(np.array(self._asked.state.candidates[0])[: len(self._points)])
+        self._points = self._decode(np.array(self._asked.state.candidates[0])[: len(self._points)])
 
     def _wait(self) -> None:
         """For the values of the points that are asked for now."""
-        self._points = self._decoded(np.array(self._asked.state.candidates[0])[: self._count])
+        self._points = self._decode(np.array(self._asked.state.candidates[0])[: self._count])
         self._answers = [None] * len(self._points)
         self._out = {}
         self._take_known()
@@ -446,7 +442,7 @@ class Optimizer:
         return describe_settings(options, self.problem, self.algorithm, self._search.algorithm, restarts)
 
     @property
-    def _left(self) -> float:
+    def _remaining_evaluations(self) -> float:
         """Evaluations that the budget still allows."""
         return math.inf if self._budget.evaluations is None else max(0, self._budget.evaluations - self.nfev)
 
@@ -454,7 +450,7 @@ class Optimizer:
         """The search that follows those that are over."""
         assert self._restarts is not None
         past, rng = self._restart_state.past, self._restart_state.policy_rng()
-        leg = self._restarts.next(self.algorithm, past, self._left, rng.random)
+        leg = self._restarts.next(self.algorithm, past, self._remaining_evaluations, rng.random)
         return NextSearch(self.algorithm, "repeat") if isinstance(leg, Stop) else leg
 
     def _look(self, rests: int) -> None:
@@ -497,14 +493,14 @@ class Optimizer:
     def population(self) -> Population:
         """The survivors: x (n, d), objectives (n, m) and violation (n,), in NumPy."""
         parents = self._parents()
-        parents = parents._replace(x=self._decoded(np.asarray(parents.x)))  # type: ignore[arg-type]
+        parents = parents._replace(x=self._decode(np.asarray(parents.x)))  # type: ignore[arg-type]
         return parents._replace(objectives=orient(parents.objectives, self.maximize))
 
     def _parents(self) -> Population:
         """The survivors, as genes."""
         return jax.tree.map(lambda a: np.asarray(a)[0], self._asked.state.parents)
 
-    def _decoded(self, genes: np.ndarray) -> np.ndarray:
+    def _decode(self, genes: np.ndarray) -> np.ndarray:
         return genes if self._space is None else self._space.decode(genes)
 
     def params(self, x: Any) -> list[dict[str, Any]]:
@@ -597,7 +593,3 @@ class Optimizer:
 
     def _precision(self) -> AbstractContextManager[object]:
         return jax.enable_x64(self._dtype == "float64")
-
-
-def _elsewhere(x: Any) -> Any:
-    raise NotImplementedError("what is evaluated is told.")

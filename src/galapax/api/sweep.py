@@ -92,25 +92,25 @@ def sweep(
     stopped: Stop | None = None
     study = partial(_study, axes, labels, results, options.target)
 
-    def take(rows: list[int], found: list[Result]) -> Study:
-        for i, result in zip(rows, found, strict=False):
+    def take(rows: list[int], batch_results: list[Result]) -> Study:
+        for i, result in zip(rows, batch_results, strict=False):
             results[i] = result
         return study(Stop.CALLBACK)
 
-    with interrupts() as noted:
+    with interrupts() as interrupt_state:
         for key, rows in groups.items():
             task = tasks[key]
             if task.options.max_seconds is not None:
-                left = task.options.max_seconds - (time.perf_counter() - began)
-                if left <= 0:
+                remaining = task.options.max_seconds - (time.perf_counter() - began)
+                if remaining <= 0:
                     stopped = Stop.TIME
                     break
-                task = task.with_options(max_seconds=left)
-            stopped = Stop.INTERRUPT if noted.seen else stopped
+                task = task.with_options(max_seconds=remaining)
+            stopped = Stop.INTERRUPT if interrupt_state.seen else stopped
             if stopped is not None:
                 break
-            found, stopped = solve(task, watchers.about(task), partial_result=partial(take, rows))
-            take(rows, found)
+            batch_results, stopped = solve(task, watchers.about(task), partial_result=partial(take, rows))
+            take(rows, batch_results)
             if stopped is not None:
                 break
     return study(stopped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from galapax.core.options import Options
 from galapax.core.problem import (
     HISTORY_FIRST_COLUMN,
     OUTPUT_NAMES,
+    CandidateEvaluation,
     Columns,
     EqTolerance,
     Evaluation,
@@ -34,7 +35,6 @@ from galapax.core.problem import (
     Problem,
     Record,
     Shape,
-    Values,
 )
 from galapax.core.user_code import describe_traceback, warn
 from galapax.core.variables import Label
@@ -77,13 +77,18 @@ def parse_values(values: object, ineq: object, eq: object, n: int, is_one: bool)
         if value is None or isinstance(value, BaseException):
             answers.append(_failure(value))
             continue
-        named = value._asdict() if isinstance(value, Values) else value
+        named = value._asdict() if isinstance(value, Evaluation) else value
         named = dict(named) if isinstance(named, Mapping) else {"fun": named}
         if "fun" not in named or set(named) - set(OUTPUT_NAMES):
             raise InputError(f'a dict of values has "fun", "ineq" and "eq"; got {abbreviate(named)}.')
         named |= {name: rows[i] for name, rows in constraints.items()}
         answers.append({name: _numbers(name, named[name]) for name in OUTPUT_NAMES if named.get(name) is not None})
     return answers
+
+
+def evaluated_elsewhere(x: object) -> NoReturn:
+    """Stand for the objective of an Optimizer; it is never called."""
+    raise NotImplementedError("what is evaluated is told.")
 
 
 def shape_of(answer: Mapping[str, np.ndarray]) -> Shape:
@@ -100,10 +105,10 @@ def _failure(error: BaseException | None) -> Failure:
 
 def _entries(values: Any, n: int, is_one: bool) -> list[Any] | np.ndarray:
     """Return what was told of each of n points: an array (n, m) of numbers, or a list with anything else among them."""
-    if is_one and (values is None or isinstance(values, BaseException | Mapping | Values)):
+    if is_one and (values is None or isinstance(values, BaseException | Mapping | Evaluation)):
         return [values]
-    is_list = isinstance(values, list | tuple) and not isinstance(values, Values) and not is_one
-    if is_list and any(value is None or isinstance(value, BaseException | Mapping | Values) for value in values):
+    is_list = isinstance(values, list | tuple) and not isinstance(values, Evaluation) and not is_one
+    if is_list and any(value is None or isinstance(value, BaseException | Mapping | Evaluation) for value in values):
         if len(values) != n:
             raise InputError(f"values must have one entry for each of the {n} points; got {len(values)}.")
         return list(values)
@@ -174,19 +179,19 @@ def _parse_named(point: Mapping[str, Any], problem: Problem, out: Iterable[Trial
     return np.array([float(point[name]) for name in names])
 
 
-def match_points(x: np.ndarray, asked: np.ndarray, waiting: list[int], span: np.ndarray) -> list[int | None]:
+def match_points(x: np.ndarray, candidates: np.ndarray, waiting: list[int], span: np.ndarray) -> list[int | None]:
     """Return which of the waiting points each of the points (n, d) is; None for one that was not asked for.
 
-    asked: (k, d) the points of the generation. waiting: the places of those without a value.
+    candidates: (k, d) the points of the generation. waiting: the places of those without a value.
     """
     waiting = list(waiting)
-    if len(waiting) == len(x) and np.array_equal(asked[waiting], x.astype(asked.dtype)):
+    if len(waiting) == len(x) and np.array_equal(candidates[waiting], x.astype(candidates.dtype)):
         return list(waiting)
     places: list[int | None] = []
     for point in x:
         place = None
         if waiting:
-            away = np.max(np.abs(asked[waiting] - point) / span, axis=1)
+            away = np.max(np.abs(candidates[waiting] - point) / span, axis=1)
             nearest = int(np.argmin(away))
             if away[nearest] <= MATCH_DISTANCE:
                 place = waiting.pop(nearest)
@@ -272,12 +277,12 @@ def add_front(result: Result, rows: list[int], eq_tolerance: EqTolerance | None)
         chosen = chosen[non_dominated(signs * evaluations.fun[chosen])]
     by_point = {evaluations.x[row].tobytes(): row for row in chosen}
 
-    def constraints(x: np.ndarray) -> Evaluation | None:
+    def constraints(x: np.ndarray) -> CandidateEvaluation | None:
         at = [by_point[point.tobytes()] for point in x]
         ineq, eq = (None if v is None else v[at] for v in (evaluations.ineq, evaluations.eq))
         return None if ineq is None and eq is None else summarise(evaluations.fun[at], ineq, eq, eq_tolerance, np)
 
-    evaluate: Callable[[np.ndarray], Evaluation | None] | None = constraints if len(chosen) else None
+    evaluate: Callable[[np.ndarray], CandidateEvaluation | None] | None = constraints if len(chosen) else None
     individuals = Population(evaluations.x[chosen], signs * evaluations.fun[chosen], None)
     front = build_front(individuals, signs, evaluate)
     result.update(front.as_dict())
@@ -319,6 +324,7 @@ def describe_settings(
     return plain_options(options) | {
         "problem": problem.name,
         "algorithm": algorithms.algorithm_name(algorithm),
+        "population": bound.population,
         "hyperparameters": algorithms.plain_settings(bound),
         "restarts": restarts,
         "x0": None,
@@ -338,7 +344,7 @@ def judge_known_answers(
     return KnownPoints(np.array(genes), summarise(fun, raw.get("ineq"), raw.get("eq"), eq_tolerance, np))
 
 
-def _evaluation(eq_tolerance: EqTolerance | None, rows: Mapping[str, Array]) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance | None, rows: Mapping[str, Array]) -> CandidateEvaluation:
     one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
     return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
 
@@ -347,49 +353,49 @@ def start_search(
     eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Mapping[str, Array]
 ) -> Carry:
     """The first state, with candidates as they were asked for, and what the algorithm takes from their values."""
-    asked = carry._replace(state=carry.state._replace(candidates=candidates))
-    return search.start(asked, _evaluation(eq_tolerance, rows))
+    pending = carry._replace(state=carry.state._replace(candidates=candidates))
+    return search.start(pending, _evaluation(eq_tolerance, rows))
 
 
 def tell_generation(
     eq_tolerance: EqTolerance | None,
     search: Search,
     keys: Array,
-    asked: Carry,
+    pending: Carry,
     number: Array,
     rows: Mapping[str, Array],
 ) -> tuple[Carry, Array, Array, Array]:
     """What is asked next; the record, the evaluations counted, and what the search says of itself."""
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
-    carry, row = search.tell(asked, generation_keys, number, _evaluation(eq_tolerance, rows))
+    carry, row = search.tell(pending, generation_keys, number, _evaluation(eq_tolerance, rows))
     record = Record.unpack(row, search.columns, axis=0)
     return search.ask(carry, number + 1), row, record.evaluations[0], search.termination_codes(carry.state)
 
 
-def insert_points(search: Search, asked: Carry, rows: Array, points: Array) -> Carry:
+def insert_points(search: Search, pending: Carry, rows: Array, points: Array) -> Carry:
     """The carry with points from elsewhere in the place of some candidates."""
     state = jax.vmap(
         lambda algorithm, state: insert_immigrants(algorithm, state, rows, points),
-        in_axes=(search.setting_axes, run_axes(asked.state)),
-        out_axes=run_axes(asked.state),
-    )(search.algorithm, asked.state)
-    return asked._replace(state=state)
+        in_axes=(search.setting_axes, run_axes(pending.state)),
+        out_axes=run_axes(pending.state),
+    )(search.algorithm, pending.state)
+    return pending._replace(state=state)
 
 
-def learn_values(search: Search, asked: Carry, known: KnownPoints) -> Carry:
+def learn_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
     """The carry of an algorithm that has learnt from values of points which it did not ask for."""
 
     def learn(algorithm: Algorithm, state: State) -> State:
         assert isinstance(algorithm, TakesKnownValues)
         return algorithm.with_known_values(state, *known)
 
-    axes = run_axes(asked.state)
-    state = jax.vmap(learn, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, asked.state)
-    return asked._replace(state=state)
+    axes = run_axes(pending.state)
+    state = jax.vmap(learn, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, pending.state)
+    return pending._replace(state=state)
 
 
 def place_known(
-    search: Search, asked: Carry, known: KnownPoints, n: int, is_first: bool
+    search: Search, pending: Carry, known: KnownPoints, n: int, is_first: bool
 ) -> tuple[Carry, dict[int, int]]:
     """Return the carry that has taken up known points, and which of them have the place of a candidate.
 
@@ -397,20 +403,20 @@ def place_known(
     """
     is_learner = isinstance(search.algorithm, TakesKnownValues)
     if is_learner and is_first:  # it has begun with them
-        return asked, {}
+        return pending, {}
     if is_learner and not isinstance(search.algorithm, AcceptsImmigrants):
-        return compile_cache.call(learn_values, (), search, asked, known), {}
+        return compile_cache.call(learn_values, (), search, pending, known), {}
     genes = known.choose_first(n if is_first else max(1, n // 2))
     rows = [row for point in genes if (row := find_row(known.x, point)) is not None]
     if is_first:
-        candidates = np.asarray(asked.state.candidates[0])[:n]
+        candidates = np.asarray(pending.state.candidates[0])[:n]
         places = [find_row(candidates, point) for point in genes]
-        return asked, {place: row for place, row in zip(places, rows, strict=True) if place is not None}
+        return pending, {place: row for place, row in zip(places, rows, strict=True) if place is not None}
     last = np.arange(n - len(genes), n)
     if len(genes):
-        asked = compile_cache.call(insert_points, (), search, asked, last, genes)
-    return asked, dict(zip(last.tolist(), rows, strict=True))
+        pending = compile_cache.call(insert_points, (), search, pending, last, genes)
+    return pending, dict(zip(last.tolist(), rows, strict=True))
 
 
-def finish_search(search: Search, asked: Carry) -> Finished:
-    return search.finish(asked, jnp.zeros(1, jnp.int32), 1)
+def finish_search(search: Search, pending: Carry) -> Finished:
+    return search.finish(pending, jnp.zeros(1, jnp.int32), 1)

@@ -20,7 +20,7 @@ from galapax.core.errors import InputError
 from galapax.core.options import LEAVES, Options, read
 from galapax.core.problem import (
     HISTORY_FIRST_COLUMN,
-    Evaluation,
+    CandidateEvaluation,
     Population,
     Problem,
     ProblemDescription,
@@ -54,7 +54,7 @@ class SolutionEvaluator:
         self.task, self.box = task, box
         self._exact: Traced | None = None
 
-    def evaluate(self, x: np.ndarray) -> Evaluation | None:
+    def evaluate(self, x: np.ndarray) -> CandidateEvaluation | None:
         """Constraints and violation at points (k, d); None for a problem without constraints."""
         problem = self.task.problem
         if not problem.constrained:
@@ -62,7 +62,7 @@ class SolutionEvaluator:
         shape = self.task.shape if self.box is None else self.box.shape
         if not len(x):
             constraints = [np.zeros((0, n)) if n else None for n in (shape.ineq, shape.eq)]
-            return Evaluation(np.zeros((0, shape.objectives)), np.zeros(0), np.zeros(0, bool), *constraints)  # type: ignore[arg-type]
+            return CandidateEvaluation(np.zeros((0, shape.objectives)), np.zeros(0), np.zeros(0, bool), *constraints)  # type: ignore[arg-type]
         if self.box is not None:
             answers = [self.box.at(point) for point in x]
             raw = {name: np.stack([values[name] for values in answers]) for name in answers[0] if name != "fun"}
@@ -95,14 +95,14 @@ class SolutionEvaluator:
             return reported.copy()
         return np.where(np.isfinite(track.best), np.asarray(exact.violation, np.float64), reported)
 
-    def evaluate_front(self, x: np.ndarray) -> Evaluation | None:
+    def evaluate_front(self, x: np.ndarray) -> CandidateEvaluation | None:
         """Constraints and violation at points that the runs took for feasible."""
         exact = self.evaluate(x)
         if exact is None or self.task.dtype == "float32":
             return exact
         return exact._replace(violation=np.zeros(len(x)))  # type: ignore[arg-type]
 
-    def derived(self, x: np.ndarray) -> dict[str, np.ndarray]:
+    def evaluate_derived(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The problem's derived quantities at points (k, d), {name: (k,)}; NaN where a black box raised."""
         out = {}
         for name, function in (self.task.problem.derived or {}).items():
@@ -180,7 +180,7 @@ def result_of(
     confidence = _read_confidence(total, feasible)
     runs = Runs(
         number=task.first_run + np.arange(len(x)),
-        x=task.decoded(x),
+        x=task.decode(x),
         fun=fun,
         violation=violation,
         nit=track.generations,
@@ -188,7 +188,7 @@ def result_of(
         n_failed=track.failed - track.skipped,
         success=success,
         history=None if total.history is None else lambda: _history(task, total, to_host(total.history)),
-        fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
+        fronts=None if fronts is None else [replace(front, X=task.decode(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
         confidence=confidence,
         fun_interval=None if total.estimate is None else np.sort(task.sign * total.estimate.interval, axis=1),
@@ -203,7 +203,7 @@ def result_of(
         success[:] = False  # nothing was chosen, whatever converged
     result = Result(
         problem=_with_eq_tolerance(task.declared, evaluator.box),
-        x=task.decoded(solution.x),
+        x=task.decode(solution.x),
         fun=solution.fun,
         success=bool(success[best] and len(x) == task.runs),
         message=_message(task, total, best, stop, float(violation[best]), solution.front, population) + constant_note,
@@ -216,7 +216,7 @@ def result_of(
         violation=float(violation[best]),
         ineq=solution.constraints.get("ineq"),
         eq=solution.constraints.get("eq"),
-        population=task.decoded(np.asarray(population.x)),
+        population=task.decode(np.asarray(population.x)),
         population_fitness=task.sign * population.fitness if fronts is None else task.signs * population.objectives,
         history=history,
         runs=runs if task.runs > 1 else None,
@@ -232,17 +232,19 @@ def result_of(
         result["polish"] = str(total.polish)
     if total.refinements and total.refinements[best]:
         result["refinements"] = [row + 1 for row in total.refinements[best]]
+    if total.further_searches and total.further_searches[best]:
+        result["restarted"] = [row + 1 for row in total.further_searches[best]]
     attach_replay(result, replay, total.opponents)
     result["failures"] = ()
     if evaluator.box is not None:
         _add_blackbox_info(task, result, evaluator.box, len(evaluator.task.solvers) == 1)
-        result["failures"] = tuple(failed._replace(x=task.decoded(failed.x)) for failed in result.failures)
+        result["failures"] = tuple(failed._replace(x=task.decode(failed.x)) for failed in result.failures)
     return result
 
 
 def _decode_population(task: Task, population: Population) -> Population:
     """Return the population with x in place of genes."""
-    return population._replace(x=task.decoded(np.asarray(population.x)))  # type: ignore[arg-type]
+    return population._replace(x=task.decode(np.asarray(population.x)))  # type: ignore[arg-type]
 
 
 def _snapshot(task: Task, population: Population) -> Population:
@@ -286,7 +288,7 @@ def tabulate_calls(task: Task, box: BlackBox) -> Evaluations:
     """Return every call of a black box, with x in place of genes."""
     table = box.log.table(box.widths)
     problem = _with_eq_tolerance(task.declared, box)
-    return tabulate_evaluations(problem, table, task.decoded(table.points))
+    return tabulate_evaluations(problem, table, task.decode(table.points))
 
 
 @dataclass
@@ -308,7 +310,7 @@ def _best_solution(
     extra: dict[str, Any] = {} if front is None else _decode_front(task, front)
     if task.problem.derived:
         points = x[None] if front is None else front.X
-        extra["derived"] = evaluator.derived(points)
+        extra["derived"] = evaluator.evaluate_derived(points)
         if front is None:
             extra["derived"] = {name: float(values[0]) for name, values in extra["derived"].items()}
     return _Solution(
@@ -323,7 +325,7 @@ def _knee_solution(task: Task, total: Outcome, evaluator: SolutionEvaluator) -> 
         return None
     extra = _decode_front(task, front)
     if task.problem.derived:
-        extra["derived"] = evaluator.derived(front.X)
+        extra["derived"] = evaluator.evaluate_derived(front.X)
     row = knee(front.F, task.signs)
     constraints = {n: v[row] for n, v in (("ineq", front.G), ("eq", front.H)) if v is not None}
     return _Solution(front.X[row], front.F[row], constraints, extra, front, float(front.CV[row]))
@@ -331,10 +333,10 @@ def _knee_solution(task: Task, total: Outcome, evaluator: SolutionEvaluator) -> 
 
 def _decode_front(task: Task, front: Front) -> dict[str, object]:
     """Return the arrays of a front by name, with x in place of genes."""
-    return front.as_dict() | {"X": task.decoded(front.X)}
+    return front.as_dict() | {"X": task.decode(front.X)}
 
 
-def _constraints_at(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
+def _constraints_at(exact: CandidateEvaluation | None, row: int) -> dict[str, np.ndarray]:
     """Return the constraint values of one point by name."""
     constraints = () if exact is None else (("ineq", exact.ineq), ("eq", exact.eq))
     return {name: np.asarray(values[row], np.float64) for name, values in constraints if values is not None}
@@ -388,7 +390,7 @@ def _history(task: Task, total: Outcome, rows: np.ndarray | None) -> History:
         worst=worst,
         violation=record.violation,
         feasible_share=record.feasible_share,
-        x=None if record.x is None else task.decoded(np.asarray(record.x)),
+        x=None if record.x is None else task.decode(np.asarray(record.x)),
         hypervolume=record.hypervolume,
         hypervolume_error=record.hypervolume_error,
     )
@@ -409,14 +411,14 @@ def _message(
     evaluations = int(track.evaluations[best] - track.skipped[best])
     why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, evaluations)
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
-        why = f"Target reached by the polish after generation {int(track.generations[best])}."
+        why = f"Target reached by the polish after generation {int(track.generations[best]):,}."
     if stop is Stop.FAILURES:
         return why
     if total.agreement:
         agreeing, n_searches, confidence = total.agreement[best]
         evidence = f"{agreeing} of {n_searches} searches found the same best value"
         if stop is Stop.TOLERANCE:
-            why = f"Converged: {evidence} (generation {int(track.generations[best])})."
+            why = f"Converged: {evidence} (generation {int(track.generations[best]):,})."
         elif stop in (Stop.BUDGET, Stop.STALL) and math.isinf(task.rules.target) and confidence >= SUCCESS_CONFIDENCE:
             why += f" {evidence[0].upper()}{evidence[1:]}."
     if total.by_method:
@@ -462,7 +464,7 @@ def _message(
 def _methods_sentence(names: tuple[str, ...], evaluations: list[int]) -> str:
     """Return which methods ran, the one with the most evaluations first."""
     used = sorted(zip(evaluations, names, strict=True), reverse=True)
-    return f"Evaluations: {', '.join(f'{count} for {name}' for count, name in used if count)}."
+    return f"Evaluations: {', '.join(f'{count:,} for {name}' for count, name in used if count)}."
 
 
 def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Population) -> str:
@@ -470,7 +472,7 @@ def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Popul
     values = np.asarray(population.fitness)[1:]  # in the first place is the best ever
     value, generation = task.sign * float(np.median(values[np.isfinite(values)])), int(total.track.generations[best])
     return (
-        f"Converged to {value:.8g} at another point in generation {generation}. x is the best "
+        f"Converged to {value:.8g} at another point in generation {generation:,}. x is the best "
         f"point evaluated{_best_sampled_in(task, total, best)}, and not known to be a minimum: refine or search again "
         "from it (x0=result.x), or use restarts."
     )
@@ -502,11 +504,12 @@ def settings_of(task: Task) -> dict[str, object]:
     return plain_options(task.options) | {
         "problem": task.problem.name,
         "algorithm": algorithms.algorithm_name(solver),
+        "population": task.population,
         "hyperparameters": algorithms.plain_settings(solver),
         "generations": None if limit == UNLIMITED else limit,
         "tolerance": float(task.rules.tolerance),
         "restarts": None if task.restarts is None else task.restarts.name,
-        "x0": None if task.initial is None else task.decoded(task.initial).tolist(),
+        "x0": None if task.initial is None else task.decode(task.initial).tolist(),
         "initial": None if task.known is None else f"{len(task.known.x)} known values",
         "runs": task.runs,
         "first_run": task.first_run,

@@ -27,7 +27,7 @@ from galapax.core.algorithm import (
     select_solutions,
     static,
 )
-from galapax.core.problem import Bounds, Columns, Evaluation, Population, Record, Shape
+from galapax.core.problem import Bounds, CandidateEvaluation, Columns, Population, Record, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
 from galapax.metrics.hypervolume import hypervolume_by_generation
@@ -45,12 +45,14 @@ class CandidatesOnly(NamedTuple):
     candidates: Array
 
 
-def evaluate_sharded(objective: TracedObjective, consts: Constants, candidates: Array, count: int) -> Evaluation:
+def evaluate_sharded(
+    objective: TracedObjective, consts: Constants, candidates: Array, count: int
+) -> CandidateEvaluation:
     """Evaluate candidates (R, n, d), an equal part on each of `count` devices; all of them get the result."""
     mesh, n = devices.make_mesh(count), candidates.shape[1]
     padding = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
 
-    def evaluate_shard(consts: Constants, shard: Array) -> Evaluation:
+    def evaluate_shard(consts: Constants, shard: Array) -> CandidateEvaluation:
         return objective.evaluate(consts, CandidatesOnly(shard))
 
     shard_spec = PartitionSpec(None, devices.MESH_AXIS)
@@ -77,7 +79,7 @@ class TracedObjective(Protocol):
     def is_random(self) -> bool:
         """Whether each candidate needs a key behind it."""
 
-    def evaluate(self, consts: Constants, state: State | CandidatesOnly) -> Evaluation:
+    def evaluate(self, consts: Constants, state: State | CandidatesOnly) -> CandidateEvaluation:
         """Evaluate `state.candidates` (R, n, d); every array of the evaluation has the runs as its first axis."""
 
     def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:
@@ -170,7 +172,9 @@ class Search:
         """The columns of the history."""
         return Columns(self.shape, self.rules.reference is not None, self.bounds.dim if self.record_best_x else 0)
 
-    def begin(self, keys: Array, initial: Array | None = None, known: tuple[Array, Evaluation] | None = None) -> Carry:
+    def begin(
+        self, keys: Array, initial: Array | None = None, known: tuple[Array, CandidateEvaluation] | None = None
+    ) -> Carry:
         """Return the carry before the first generation of the runs with these keys (R, 2).
 
         initial: points (k, d) that replace the first candidates of every run, or (R, k, d), those of each run.
@@ -210,8 +214,8 @@ class Search:
         carry = self.begin(keys, initial)
         if type(self.algorithm).start is Algorithm.start:
             return carry
-        asked = self.ask(carry, 1)
-        started = self.start(asked, self.evaluate(asked, keys))
+        pending = self.ask(carry, 1)
+        started = self.start(pending, self.evaluate(pending, keys))
         state = started.state._replace(candidates=carry.state.candidates)  # not repaired yet
         if carry.stop_state is None or carry.stop_state.state is None:
             return carry._replace(state=state)
@@ -224,10 +228,10 @@ class Search:
             state = state._replace(candidates=self._repair(state.candidates, number))
         return Carry(state, None if carry.stop_state is None else StopState(None, carry.stop_state.stop_columns))
 
-    def evaluate(self, asked: Carry, keys: Array) -> Evaluation:
+    def evaluate(self, pending: Carry, keys: Array) -> CandidateEvaluation:
         """Evaluate the candidates of a traced objective. keys: (R, 2), of the generation."""
         assert self.objective is not None and self.consts is not None
-        state: State | CandidatesOnly = asked.state
+        state: State | CandidatesOnly = pending.state
         if self.objective.is_random:
             noise_keys = jax.vmap(lambda key: random.fold_in(key, random.Stream.NOISE))(keys)
             state = CandidatesOnly(jax.vmap(append_keys)(state.candidates, noise_keys))
@@ -235,33 +239,38 @@ class Search:
             return evaluate_sharded(self.objective, self.consts, state.candidates, self.n_devices)
         return self.objective.evaluate(self.consts, state)
 
-    def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
+    def start(self, pending: Carry, evaluation: CandidateEvaluation) -> Carry:
         """Call the algorithm's `start` with the evaluation of the first candidates, before `tell`."""
 
-        def one(algorithm: Algorithm, state: State, evaluation: Evaluation) -> State:
+        def one(algorithm: Algorithm, state: State, evaluation: CandidateEvaluation) -> State:
             return algorithm.start(state, evaluation, self.shape)
 
-        axes = run_axes(asked.state)
+        axes = run_axes(pending.state)
         every = jax.vmap(one, in_axes=(self.setting_axes, axes, 0), out_axes=axes)
-        return asked._replace(state=every(self.algorithm, asked.state, evaluation))
+        return pending._replace(state=every(self.algorithm, pending.state, evaluation))
 
     def tell(
-        self, asked: Carry, keys: Array, number: Array | int, evaluation: Evaluation, ends: bool | None = None
+        self,
+        pending: Carry,
+        keys: Array,
+        number: Array | int,
+        evaluation: CandidateEvaluation,
+        ends: bool | None = None,
     ) -> tuple[Carry, Array]:
         """Complete generation `number` of every run: return the new carry and a packed Record (columns, R).
 
         keys: (R, 2), of the runs for this generation. ends: whether it is the last of a round (see `round`), if that is
         known when the program is compiled.
         """
-        axes = run_axes(asked.state)
-        stop_columns = None if asked.stop_state is None else asked.stop_state.stop_columns
-        evaluation = self.masked(asked, number, evaluation)
+        axes = run_axes(pending.state)
+        stop_columns = None if pending.stop_state is None else pending.stop_state.stop_columns
+        evaluation = self.mask_inactive(pending, number, evaluation)
 
-        def one(algorithm: Algorithm, key: Array, state: State, evaluation: Evaluation) -> State:
+        def one(algorithm: Algorithm, key: Array, state: State, evaluation: CandidateEvaluation) -> State:
             return algorithm.step(key, state, evaluation)
 
         step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
-        state = self._apply_cycle(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
+        state = self._apply_cycle(step(self.algorithm, keys, pending.state, evaluation), keys, number, ends)
         if self._snaps:
             state = state._replace(candidates=self._on_grid(keys, state))
         termination = None if stop_columns is None else self._termination_at_round_end(state, number, ends)
@@ -270,7 +279,7 @@ class Search:
             algorithm: Algorithm,
             before: State,
             state: State,
-            evaluation: Evaluation,
+            evaluation: CandidateEvaluation,
             stop_columns: Array | None,
             termination: Array | None,
             budget: Array | None,
@@ -293,32 +302,28 @@ class Search:
             return stop_columns, record._replace(active=stop_columns[STEP_ACCEPTED]).pack(state.candidates.dtype)
 
         column_axis = None if stop_columns is None else 0
-        budget = (
-            None
-            if stop_columns is None or self.rules.evaluations is None
-            else jnp.asarray(self.rules.evaluations) - stop_columns[:, SPENT]
-        )
-        n_candidates = None if evaluation.known is None else self.counts(asked, number, evaluation.known)
+        budget = self._evaluations_left(pending)
+        n_candidates = None if evaluation.known is None else self.counts(pending, number, evaluation.known)
         in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0, 0)
         stop_columns, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
-            self.algorithm, asked.state, state, evaluation, stop_columns, termination, budget, n_candidates
+            self.algorithm, pending.state, state, evaluation, stop_columns, termination, budget, n_candidates
         )
-        before = asked.state if self._keeps(keys) else None
+        before = pending.state if self._keeps(keys) else None
         return Carry(state, None if stop_columns is None else StopState(before, stop_columns)), row
 
     def generation(
         self, carry: Carry, keys: Array, number: Array | int, ends: bool | None = None
     ) -> tuple[Carry, Array]:
         """Ask, evaluate and tell, for a traced objective. keys: (R, 2), of the generation."""
-        asked, lost = self.ask(carry, number), None
+        pending, lost = self.ask(carry, number), None
         if self.differences:
-            asked, lost = repair_traced(self, asked, number)
-        evaluation = self.evaluate(asked, keys)
+            pending, lost = repair_traced(self, pending, number)
+        evaluation = self.evaluate(pending, keys)
         if self.resamples:
-            asked, evaluation = resample_failed(self, asked, keys, number, evaluation)
+            pending, evaluation = resample_failed(self, pending, keys, number, evaluation)
         if lost is not None:
             evaluation = evaluation._replace(lost=lost if evaluation.lost is None else lost + evaluation.lost)
-        return self.tell(asked, keys, number, evaluation, ends)
+        return self.tell(pending, keys, number, evaluation, ends)
 
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
         """Return the results of the runs. cells: (R,), the cell of each run, from 0 to count - 1; -1 for none."""
@@ -383,7 +388,7 @@ class Search:
         turn = rows_to_repair(self, candidates.shape[1], number)
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
-    def counts(self, asked: Carry, number: Array | int, known: Array | None = None) -> Array:
+    def counts(self, pending: Carry, number: Array | int, known: Array | None = None) -> Array:
         """Return how many candidates of each run are to be evaluated, (R,): the first ones.
 
         known: candidates (R, n) that cost no evaluation.
@@ -392,9 +397,9 @@ class Search:
         def one(algorithm: Algorithm, state: State) -> Array:
             return jnp.asarray(count_evaluations(algorithm, state, number), jnp.int32)
 
-        axes = (self.setting_axes, run_axes(asked.state))
-        counts = jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
-        remaining = self._evaluations_left(asked)
+        axes = (self.setting_axes, run_axes(pending.state))
+        counts = jax.vmap(one, in_axes=axes)(self.algorithm, pending.state)
+        remaining = self._evaluations_left(pending)
         if not self.splits_last or remaining is None:
             return counts
         remaining = remaining - jnp.where(remaining > self.repair_cost, self.repair_cost, 0)
@@ -408,16 +413,16 @@ class Search:
         """Evaluations of the repairs of a generation: each takes the values and the partial derivatives at a point."""
         return self.repairs * (1 + self.bounds.dim)
 
-    def affords_repairs(self, asked: Carry) -> Array | None:
+    def affords_repairs(self, pending: Carry) -> Array | None:
         """Return whether each run has evaluations left for repairs and a candidate, (R,); None if all have."""
-        remaining = self._evaluations_left(asked)
+        remaining = self._evaluations_left(pending)
         return None if not self.splits_last or remaining is None else remaining > self.repair_cost
 
-    def _evaluations_left(self, asked: Carry) -> Array | None:
+    def _evaluations_left(self, pending: Carry) -> Array | None:
         """Return the evaluations left to each run, (R,); None without a limit."""
-        if asked.stop_state is None or self.rules.evaluations is None:
+        if pending.stop_state is None or self.rules.evaluations is None:
             return None
-        return jnp.asarray(self.rules.evaluations) - asked.stop_state.stop_columns[:, SPENT]
+        return jnp.asarray(self.rules.evaluations) - pending.stop_state.stop_columns[:, SPENT]
 
     def _count_affordable(self, count: Array | int, remaining: Array | None) -> Array | int:
         """How many evaluations a run makes in a generation of so many candidates. remaining: what its budget allows."""
@@ -425,17 +430,21 @@ class Search:
             return count + self.repair_cost
         return jnp.minimum(count + jnp.where(remaining > self.repair_cost, self.repair_cost, 0), remaining)
 
-    def spare(self, asked: Carry, number: Array | int) -> Array | None:
+    def spare(self, pending: Carry, number: Array | int) -> Array | None:
         """Return the evaluations left to each run after generation `number`, (R,); None without a limit."""
-        remaining = self._evaluations_left(asked)
-        return None if remaining is None else remaining - self._count_affordable(self.counts(asked, number), remaining)
+        remaining = self._evaluations_left(pending)
+        if remaining is None:
+            return None
+        return remaining - self._count_affordable(self.counts(pending, number), remaining)
 
-    def masked(self, asked: Carry, number: Array | int, evaluation: Evaluation) -> Evaluation:
+    def mask_inactive(
+        self, pending: Carry, number: Array | int, evaluation: CandidateEvaluation
+    ) -> CandidateEvaluation:
         """Set the values of inactive candidates to +inf."""
         if self.algorithm.traits.fixed_evaluations and not self.splits_last:
             return evaluation
-        rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
-        is_evaluated = rows < self.counts(asked, number, evaluation.known)[:, None]
+        rows = jnp.arange(pending.state.candidates.shape[1], dtype=jnp.int32)
+        is_evaluated = rows < self.counts(pending, number, evaluation.known)[:, None]
         return evaluation._replace(
             objectives=jnp.where(is_evaluated[..., None], evaluation.objectives, jnp.inf),
             violation=None if evaluation.violation is None else jnp.where(is_evaluated, evaluation.violation, jnp.inf),
@@ -455,9 +464,8 @@ class Search:
         """Return the termination code of each run as reported by the algorithm, (R,)."""
 
         def one(algorithm: Algorithm, state: State) -> Array:
-            return algorithm.termination(state, self.bounds, jnp.asarray(self.rules.tolerance)).astype(
-                state.candidates.dtype
-            )
+            tolerance = jnp.asarray(self.rules.tolerance)
+            return algorithm.termination(state, self.bounds, tolerance).astype(state.candidates.dtype)
 
         return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
@@ -489,7 +497,7 @@ class Search:
         return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)
 
     def _summarize(
-        self, population: Population, front: Population, evaluation: Evaluation, n_evaluations: Array
+        self, population: Population, front: Population, evaluation: CandidateEvaluation, n_evaluations: Array
     ) -> Record[Array]:
         """Return one run's record of a generation.
 
@@ -515,9 +523,7 @@ class Search:
             failed = failed + jnp.sum(evaluation.lost.astype(dtype))
         if population.violation is None or front.violation is None:
             best = self._mean_of_fresh(evaluation) if self.noisy else jnp.min(front.objectives, axis=0)
-            return Record(
-                1.0, failed, n_evaluations, best, mean, worst, hypervolume=volume, hypervolume_error=error, x=x
-            )
+            return Record(1.0, failed, n_evaluations, best, mean, worst, None, None, volume, error, x)
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
         best = self._mean_of_fresh(evaluation) if self.noisy else best
@@ -526,7 +532,7 @@ class Search:
             share = share * values.shape[0] / jnp.maximum(count[0], 1)
         return Record(1.0, failed, n_evaluations, best, mean, worst, least, share, volume, error, x)
 
-    def _mean_of_fresh(self, evaluation: Evaluation) -> Array:
+    def _mean_of_fresh(self, evaluation: CandidateEvaluation) -> Array:
         """Return the mean of a generation's fresh values, (1,), of its feasible candidates if there are any."""
         counts = jnp.isfinite(evaluation.fitness)
         if evaluation.violation is not None:

@@ -145,7 +145,7 @@ class Task:
         """Return the task with other values of some options."""
         return replace(self, options=replace(self.options, **changes))
 
-    def decoded(self, genes: np.ndarray) -> np.ndarray:
+    def decode(self, genes: np.ndarray) -> np.ndarray:
         """Return x (..., d) of genes (..., d)."""
         return genes if self.problem.space is None else self.problem.space.decode(genes)
 

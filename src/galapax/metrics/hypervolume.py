@@ -123,9 +123,9 @@ def hypervolume_estimate(
     powers = length**m
     unit = math.pi ** (m / 2) / (2**m * math.gamma(m / 2 + 1))
     volume = unit * math.prod(span[1:], start=span[0])
-    found = jnp.any(inside)
+    is_any_inside = jnp.any(inside)
     error = jnp.std(powers) / math.sqrt(directions)
-    return jnp.where(found, volume * jnp.mean(powers), 0), jnp.where(found, volume * error, 0)
+    return jnp.where(is_any_inside, volume * jnp.mean(powers), 0), jnp.where(is_any_inside, volume * error, 0)
 
 
 def hypervolume_by_generation(objectives: Array, reference: Array, counted: Array) -> tuple[Array, Array | None]:

@@ -41,7 +41,7 @@ class Constants(NamedTuple):
     numbers: dict[str, Array | np.ndarray]  # {dtype: (k,)}, one vector each, since one transfer is cheaper than many
 
 
-class _Step(NamedTuple):
+class _ShapeStep(NamedTuple):
     """An equation that reads and writes values by name, whatever function it was nested in."""
 
     equation: JaxprEqn
@@ -55,7 +55,7 @@ class _Slot(NamedTuple):
     kind: str
     place: int
     inverse: bool
-    shaping: tuple[_Step, ...]
+    shaping: tuple[_ShapeStep, ...]
 
 
 class HoistedPrograms:
@@ -116,7 +116,7 @@ class _FlatJaxpr:
 
     def __init__(self, closed: ClosedJaxpr, pool: _ConstantPool) -> None:
         self._closed, self._pool = closed, pool
-        self._steps: list[_Step] = []
+        self._steps: list[_ShapeStep] = []
         self.arrays: dict[int, int] = {}  # name of a value: place among the arrays
         self._count = 0
         self._x = self._new_name()
@@ -149,7 +149,7 @@ class _FlatJaxpr:
                 outputs = self._inline(nested.jaxpr, nested.consts, inputs_read)
             else:
                 outputs = [self._new_name() for _ in equation.outvars]
-                self._steps.append(_Step(equation, tuple(inputs_read), tuple(outputs)))
+                self._steps.append(_ShapeStep(equation, tuple(inputs_read), tuple(outputs)))
             values.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
@@ -157,7 +157,7 @@ class _FlatJaxpr:
         """Choose the inputs to hoist: {(number of the step, of its input): its slot}."""
         keys: dict[int, Hashable] = {name: ("array", place) for name, place in self.arrays.items()} | {self._x: "x"}
         data_dependent = set(keys)  # what depends on data
-        shape_steps: dict[int, _Step] = {}  # what made it, if it is a number in another shape
+        shape_steps: dict[int, _ShapeStep] = {}  # what made it, if it is a number in another shape
         slots: dict[tuple[int, int], _Slot] = {}
         for number, step in enumerate(self._steps):
             input_keys = tuple(keys[v] if isinstance(v, int) else (v.dtype.name, v.tobytes()) for v in step.inputs)
@@ -238,9 +238,9 @@ def _shape_dtype(value: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(np.shape(value), dtype)
 
 
-def _find_number(value: Any, shape_steps: dict[int, _Step]) -> tuple[np.ndarray | None, tuple[_Step, ...]]:
+def _find_number(value: Any, shape_steps: dict[int, _ShapeStep]) -> tuple[np.ndarray | None, tuple[_ShapeStep, ...]]:
     """The number that a value is, and the steps that shape it; None if it is not a number."""
-    shaping: list[_Step] = []
+    shaping: list[_ShapeStep] = []
     while isinstance(value, int):
         if value not in shape_steps:
             return None, ()

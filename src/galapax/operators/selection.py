@@ -208,9 +208,6 @@ def _draw_pairs(key: Array, n: int, count: int) -> tuple[Array, Array]:
     return pairs[:, 0], pairs[:, 1]
 
 
-_U32 = np.uint32
-
-
 def find_duplicates(x: Array, counted: Array) -> Array:
     """Which rows of x (n, d) equal an earlier one, (n,) bool, in O(n d + n log n) with memory O(n).
 
@@ -221,7 +218,8 @@ def find_duplicates(x: Array, counted: Array) -> Array:
     rows = jnp.arange(n, dtype=jnp.int32)
     row_words = rows.astype(jnp.uint32)
     first, second = (
-        jnp.where(counted, _hash(x, seed), row_words * _U32(seed) + _U32(seed)) for seed in (0x9E3779B9, 0x85EBCA6B)
+        jnp.where(counted, _hash(x, seed), row_words * np.uint32(seed) + np.uint32(seed))
+        for seed in (0x9E3779B9, 0x85EBCA6B)
     )
     order = argsort_rows(first, second)  # of equals the earlier row comes first
     a, b = first[order], second[order]
@@ -243,8 +241,10 @@ def _hash(x: Array, seed: int) -> Array:
     # -0.0 equals 0.0; adding 0 would do, but XLA leaves that out
     words = lax.bitcast_convert_type(jnp.where(x == 0, jnp.zeros_like(x), x), jnp.uint32)
     words = words.reshape(x.shape[0], -1)
-    place = lax.broadcasted_iota(jnp.uint32, words.shape, 1) + _U32(1)
+    place = lax.broadcasted_iota(jnp.uint32, words.shape, 1) + np.uint32(1)
     # a sum of mixed words, each mixed with its place: XLA fuses it, and the order of summation does not matter
     return jnp.sum(
-        random.mix_word(words ^ (place * _U32(seed))) * (place * _U32(2) + _U32(1)), axis=1, dtype=jnp.uint32
+        random.mix_word(words ^ (place * np.uint32(seed))) * (place * np.uint32(2) + np.uint32(1)),
+        axis=1,
+        dtype=jnp.uint32,
     )

@@ -30,7 +30,7 @@ from galapax.problems import (
     wfg,
 )
 from galapax.problems.bbob import bbob, suite
-from galapax.problems.niching import niching
+from galapax.problems.cec2013_niching import niching
 
 __all__ = ["PROBLEMS", "SUITES", "bbob", "get", "niching"]
 

@@ -24,7 +24,7 @@ from galapax.problems import bbob_instances as instances
 
 Array = jax.Array
 
-REPORT = "Hansen, Finck, Ros & Auger (2009), INRIA RR-6829"
+BBOB_REPORT = "Hansen, Finck, Ros & Auger (2009), INRIA RR-6829"
 MAX_BBOB_DIM = 1000  # variables, since a rotation has their square
 
 
@@ -93,7 +93,7 @@ def _build(function: int, dim: int, instance: int) -> Problem:
         box(-5.0, 5.0, dim),
         name=f"bbob_f{function}_i{instance}",
         title=title,
-        source=f"{REPORT}, f{function}, instance {instance}",
+        source=f"{BBOB_REPORT}, f{function}, instance {instance}",
         optimum=0.0,
         solutions=arrays[0][None],
     )

@@ -177,7 +177,7 @@ def _wfg(number: int, m: int, k: int, upper: tuple[float, ...], x: Array) -> Arr
 
 
 @cache
-def _sampled(number: int, m: int, per_axis: int) -> np.ndarray:
+def _sample_front(number: int, m: int, per_axis: int) -> np.ndarray:
     """Of WFG1 and 2 a grid of the front."""
     axes = np.meshgrid(*[np.linspace(0.0, 1.0, per_axis)] * (m - 1), indexing="ij")
     p = np.stack([axis.ravel() for axis in axes], axis=1)
@@ -190,9 +190,9 @@ def wfg_front(number: int, m: int, n: int) -> np.ndarray:
     if number >= 4:
         return 2.0 * np.arange(1, m + 1) * octant_front(m, n)
     per_axis = 2
-    while per_axis < 2 * n and len(_sampled(number, m, per_axis + 1)) <= n:
+    while per_axis < 2 * n and len(_sample_front(number, m, per_axis + 1)) <= n:
         per_axis += 1
-    return _sampled(number, m, per_axis)
+    return _sample_front(number, m, per_axis)
 
 
 def _problem(number: int, title: str, dim: int, objectives: int) -> Problem:

@@ -239,11 +239,11 @@ class Keeper:
             section |= {"standing": None, "at": 0}
         self.begun -= 1
 
-    def due(self, made: int) -> bool:
+    def due(self, generation: int) -> bool:
         waited = time.perf_counter() - self.last_write_time
-        every = self.settings.generations
-        if every is not None:
-            return made - self.made >= every
+        interval = self.settings.generations
+        if interval is not None:
+            return generation - self.made >= interval
         return waited >= max(self.settings.seconds, self.write_seconds / MAX_WRITE_SHARE)
 
     def save(self, standing: BatchCheckpoint) -> None:

@@ -52,6 +52,14 @@ class Plot:
         """The non-dominated solutions of several objectives, with knee, extremes and the true front where known."""
         return _import_plots().front(self._result, ax)
 
+    def outcomes(self, ax: Axes | None = None) -> Figure:
+        """Of `gx.robust`: how likely which value of fun is at x, in fresh samples, with the measure."""
+        if not figure_data.robust_reports(self._result):
+            raise InputError(
+                "only a result of gx.robust has outcomes, and of the worst case over a box there are none."
+            )
+        return _import_plots().outcomes(self._result, ax)
+
     def maps(
         self,
         generations: Iterable[int] | None = None,
@@ -110,6 +118,8 @@ class Plot:
         }
         if "F" in result:
             figures["front"] = self.front
+        if figure_data.robust_reports(result):
+            figures["outcomes"] = self.outcomes
         files, reasons = [], {}
         for name, draw in figures.items():
             file = path / f"{name}.png"
@@ -128,7 +138,8 @@ class Plot:
         return files, reasons
 
     def __repr__(self) -> str:
-        return "result.plot has convergence(), front(), maps(), parallel(), landscape(), gif(file) and save(folder)"
+        names = ("convergence", "front", "outcomes", "maps", "parallel", "landscape")
+        return f"result.plot has {', '.join(f'{name}()' for name in names)}, gif(file) and save(folder)"
 
 
 class StudyPlot:
@@ -200,7 +211,7 @@ def _import_animation() -> ModuleType:
     return animation
 
 
-T = TypeVar("T", Result, Study)
+Saveable = TypeVar("Saveable", Result, Study)
 
 
 def save(result: Result, folder: str | Path) -> Path:
@@ -237,11 +248,11 @@ def _study_drawings(study: Study) -> dict[str, Callable[[Path], object]]:
     return {**drawings, "report.html": partial(_write, report.render_study, study)}
 
 
-def _draw(make_figure: Callable[[T], Figure], source: T, dpi: int, file: Path) -> None:
+def _draw(make_figure: Callable[[Saveable], Figure], source: Saveable, dpi: int, file: Path) -> None:
     make_figure(source).savefig(file, dpi=dpi)
 
 
-def _write(render: Callable[[T], str], source: T, file: Path) -> None:
+def _write(render: Callable[[Saveable], str], source: Saveable, file: Path) -> None:
     file.write_bytes(render(source).encode("utf-8", "replace"))  # labels may hold halves of a character
 
 
