@@ -3,7 +3,8 @@
 A run begins with one descent from the middle of the box. Then several searches take turns: descents from elsewhere,
 and a CMA-ES with a surrogate around the best point. Each gets evaluations by what it achieved: the one that holds the
 best value goes on most of the time, the others often enough to catch up. Under constraints descents are those of the
-trust region, which models each constraint; without any they are those of SQP.
+trust region, which models each constraint; without any they are those of SQP. With integers or choices they combine
+models with moves to neighbours, and every point lies on the grid.
 
 The search is a function of its seed and of the values that it was told, so a saved list of evaluations is its state.
 """
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from galapax.local.log import SampleLog
+from galapax.local.mixed_descent import Grid, MixedDescent
 from galapax.local.sqp_by_differences import FIRST_RADIUS, SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES
 from galapax.local.trust_region import TrustRegion
@@ -32,8 +34,18 @@ AGREEING_DESCENTS = 5  # that end at the best point before the search counts as 
 AGREEING_CONVEX_DESCENTS = 2  # the same where no evaluated point contradicts that the problem is convex
 FAR = 0.2  # share of the box between their starts, at least
 
-METHODS = ("starting points", "quadratic models", "SQP by differences", "CMA-ES with a surrogate")
-START, MODELS, SQP, SURROGATE = range(len(METHODS))
+FIRST_DESCENT_SHARE = 10  # evaluations a variable that the first descent on a grid has to itself
+KICKED_SHARE = 0.25  # of the variables that are drawn anew where a descent on a grid begins near the best point
+MAX_REUSED_VALUES = 200  # asked for in a row that are known already, before one of them is asked for again
+
+METHODS = (
+    "starting points",
+    "quadratic models",
+    "SQP by differences",
+    "CMA-ES with a surrogate",
+    "models and neighbours",
+)
+START, MODELS, SQP, SURROGATE, NEIGHBOURS = range(len(METHODS))
 
 Moves = Generator[np.ndarray, np.ndarray, None]
 NamedMoves = Generator[tuple[int, np.ndarray], np.ndarray, None]  # with the place in METHODS of what asks
@@ -89,14 +101,24 @@ class FewEvaluations:
     """Ask for points of the unit box and tell their values.
 
     dim: number of variables. seed: of all random choices. eq_tolerance: within which an equality holds. start: the
-    first point (d,), the middle of the box by default.
+    first point (d,), the middle of the box by default. grid: of discrete variables.
     """
 
-    def __init__(self, dim: int, seed: int = 0, eq_tolerance: float = 0.0, start: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        seed: int = 0,
+        eq_tolerance: float = 0.0,
+        start: np.ndarray | None = None,
+        grid: Grid | None = None,
+    ) -> None:
+        self.grid = grid
         self.log = SampleLog(dim, eq_tolerance)
         self.random = np.random.default_rng(seed)
         middle = 0.5 + OFFSET * self.random.uniform(-1.0, 1.0, dim)
         self.start = middle if start is None else np.asarray(start, float)
+        if grid is not None:
+            self.start = grid.snap(self.start)
         self.members: list[Member] = []
         self.minima: list[Minimum] = []
         self.descents = 0
@@ -109,16 +131,31 @@ class FewEvaluations:
             raise RuntimeError("the points of the last ask were not told yet.")
         if not self.members:
             self.members.append(Member("descent", self.descend(None if self.log.n_sound else self.start)))
+        n_reused = 0
         while len(self._outstanding) < n:
             free = [member for member in self.members if member.handed_out < len(member.points)]
             if not free:
                 self.members.append(self.open_member())
                 continue
             member = min(free, key=self.priority)
+            if self.grid is not None and n_reused < MAX_REUSED_VALUES and self.reuse_value(member):
+                n_reused += 1
+                continue
             while member.handed_out < len(member.points) and len(self._outstanding) < n:
                 self._outstanding.append((member, member.handed_out))
                 member.handed_out += 1
         return self.outstanding_points
+
+    def reuse_value(self, member: Member) -> bool:
+        """Tell a member the value of its next point, if that was evaluated before."""
+        row = self.log.find(member.points[member.handed_out]) if self.log.n else None
+        if row is None:
+            return False
+        violation, value = float(self.log.violation()[row]), float(self.log.objective[row])
+        member.handed_out += 1
+        member.tell(member.handed_out - 1, row, (violation, value) if np.isfinite(violation) else (np.inf, np.inf))
+        member.evaluations -= 1
+        return True
 
     def tell(
         self,
@@ -143,7 +180,8 @@ class FewEvaluations:
         for i, (member, place) in enumerate(outstanding):
             self.evaluations[member.method] += 1
             member.tell(place, first + i, (float(violation[i]), float(value[i])))
-        if len(self.members) == 1 and self.descents >= 1:
+        is_long = self.grid is not None and self.log.n >= FIRST_DESCENT_SHARE * self.log.dim
+        if len(self.members) == 1 and (self.descents >= 1 or is_long):
             self.members.append(self.open_member())
 
     def learn(self, points: np.ndarray, objective: np.ndarray, ineq: np.ndarray, eq: np.ndarray) -> None:
@@ -185,7 +223,9 @@ class FewEvaluations:
 
     def open_member(self) -> Member:
         """A further member: the search with a surrogate if there is none yet, else more descents."""
-        if self.descents >= 1 and not any(member.name == "surrogate" for member in self.members):
+        if (self.descents >= 1 or self.grid is not None) and not any(
+            member.name == "surrogate" for member in self.members
+        ):
             return Member("surrogate", self.evolve())
         return Member("descent", self.descend(self.choose_start()))
 
@@ -198,6 +238,12 @@ class FewEvaluations:
             else:
                 row = int((yield START, start[None])[0])
             if np.isnan(self.log.objective[row]):  # there is nothing to descend from
+                start = self.choose_start()
+                continue
+            if self.grid is not None:
+                descent = MixedDescent(self.log, row, self.grid, self.random)
+                yield from attribute(NEIGHBOURS, descent.run())
+                self.descents += 1
                 start = self.choose_start()
                 continue
             if self.log.is_constrained:
@@ -219,12 +265,29 @@ class FewEvaluations:
         while True:
             mean = self.log.x[self.log.best()].copy()
             search = SurrogateCMAES(self.log, mean, FIRST_SIGMA, self.random, population)
-            yield from attribute(SURROGATE, search.run())
+            yield from attribute(SURROGATE, search.run() if self.grid is None else snap_moves(search.run(), self.grid))
             population = 2 * search.population
 
     def choose_start(self) -> np.ndarray:
-        """A random point to descend from."""
+        """A random point to descend from; on a grid every other one is the best with some variables drawn anew."""
+        if self.grid is not None and self.descents % 2:
+            start = self.log.x[self.log.best()].copy()
+            kicked = self.random.permutation(self.log.dim)[: max(2, int(KICKED_SHARE * self.log.dim))]
+            start[kicked] = self.random.uniform(size=len(kicked))
+            return self.grid.snap(start)
+        if self.grid is not None:
+            return self.grid.snap(self.random.uniform(size=self.log.dim))
         return self.random.uniform(MARGIN, 1.0 - MARGIN, self.log.dim)
+
+
+def snap_moves(moves: Moves, grid: Grid) -> Moves:
+    """The moves with their points on the grid."""
+    try:
+        points = next(moves)
+        while True:
+            points = moves.send((yield grid.snap(points)))
+    except StopIteration:
+        return
 
 
 def attribute(method: int, moves: Moves) -> NamedMoves:
