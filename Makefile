@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint types unit test-stack test-slow test-gpu test-plug-ins bench minima picture gallery docs wheel clean help
+.PHONY: run test lint types unit test-stack test-slow test-gpu test-plug-ins bench confidence minima picture gallery docs wheel clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
@@ -41,6 +41,9 @@ test-plug-ins: $(STAMP)  ## the plug-ins for Optuna, OpenMDAO, optimagic, scikit
 
 bench: $(STAMP)  ## galapax beside other libraries, those that are installed
 	$(BIN)/python benchmarks/peers.py
+
+confidence: $(STAMP)  ## how often a success is right and a solved run says so, on BBOB
+	$(BIN)/python benchmarks/confidence.py
 
 minima: $(STAMP)  ## all global optima of the CEC 2013 niching suite, 50 runs each, as the suite counts them
 	$(BIN)/python benchmarks/minima.py --runs 50

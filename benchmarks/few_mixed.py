@@ -38,7 +38,7 @@ class MixedFunction:
     """A BBOB function on a grid; it counts its evaluations and remembers the best value after each."""
 
     def __init__(self, function: int, dim: int, instance: int) -> None:
-        problem = gx.problems.get("bbob", function=function, dim=dim, instance=instance)
+        problem = gx.problems.bbob(function, dim, instance)
         self.levels = np.repeat(LEVELS, dim // len(LEVELS))
         self.variables = [gx.integer(0, int(n) - 1) if n else gx.real(-5.0, 5.0) for n in self.levels]
         self.lower = np.where(self.levels > 0, -0.5, -5.0)

@@ -19,7 +19,7 @@ import time
 import numpy as np
 
 import galapax as gx
-from galapax.problems.niching import ACCURACIES, NICHING_FUNCTIONS, count_optima
+from galapax.problems.cec2013_niching import ACCURACIES, NICHING_FUNCTIONS, count_optima
 
 
 def score(function: int, table: gx.Minima) -> tuple[float, float]:

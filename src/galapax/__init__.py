@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import galapax._startup  # noqa: F401  (first: Ctrl-C while the rest is loading)
 from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
+from galapax.algorithms.cma_mae import CMAMAE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.de import DE
 from galapax.algorithms.ehvi import EHVI
@@ -14,6 +15,7 @@ from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
+from galapax.algorithms.map_elites import MAPElites
 from galapax.algorithms.model_search import ModelSearch
 from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
@@ -25,10 +27,12 @@ from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.api.compare import compare
+from galapax.api.illuminate import illuminate
 from galapax.api.minima import minima
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
+from galapax.api.robust import robust
 from galapax.api.sweep import sweep
 from galapax.api.trials import Trial
 from galapax.core.errors import EvaluationError, InputError
@@ -37,15 +41,18 @@ from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
 from galapax.core.problem import Bounds, MinMaxProblem, Problem, Values, box
 from galapax.core.restarts import Islands
+from galapax.core.uncertainty import normal, scenarios, uniform
 from galapax.core.variables import boolean, choice, integer, real
 from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators
+from galapax.metrics.risk import chance, cvar, mean_std
 from galapax.numerics import disk_cache as cache
 from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
+from galapax.results.illumination import Illumination
 from galapax.results.known_values import Evaluated
 from galapax.results.minima import Minima
-from galapax.results.result import History, Result, Runs
+from galapax.results.result import History, Result, Robust, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
 
@@ -55,6 +62,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CMAES",
+    "CMAMAE",
     "DE",
     "EHVI",
     "EP",
@@ -77,10 +85,12 @@ __all__ = [
     "EvaluationError",
     "Evaluations",
     "History",
+    "Illumination",
     "InputError",
     "Islands",
     "Keep",
     "Live",
+    "MAPElites",
     "MinMaxProblem",
     "Minima",
     "ModelSearch",
@@ -90,6 +100,7 @@ __all__ = [
     "RandomSearch",
     "RealCodedGA",
     "Result",
+    "Robust",
     "Runs",
     "SharingMOEA",
     "Study",
@@ -104,20 +115,28 @@ __all__ = [
     "box",
     "cache",
     "callbacks",
+    "chance",
     "choice",
     "compare",
+    "cvar",
     "gagpu",
+    "illuminate",
     "indicators",
     "integer",
     "load",
+    "mean_std",
     "minima",
     "minimax",
     "minimize",
     "mixture",
+    "normal",
     "problems",
     "rand_1",
     "real",
+    "robust",
+    "scenarios",
     "sweep",
+    "uniform",
 ]
 
 

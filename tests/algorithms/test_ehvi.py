@@ -30,18 +30,20 @@ def sample_of(n_evaluated, seed=0):
 
 
 def covariance_in_numpy(vector, a, b):
-    """Matern 5/2 with a length for each variable and a linear part, point by point; the last variable has no order."""
+    """Matern 5/2 with a length for each variable, a linear and a quadratic part; the last variable has no order."""
     out = np.empty((len(a), len(b)))
     for i, j in np.ndindex(out.shape):
         difference = (a[i] - b[j]) * [1, 1, 0] + [0, 0, float(a[i, 2] != b[j, 2])]
         r = np.sqrt(5 * np.sum((difference / np.exp(vector[:DIM])) ** 2))
         matern = np.exp(vector[DIM]) * (1 + r + r * r / 3) * np.exp(-r)
-        out[i, j] = matern + np.exp(vector[DIM + 1]) * (1 + np.sum(((2 * a[i] - 1) * (2 * b[j] - 1))[:2]))
+        p, q = 2 * a[i, :2] - 1, 2 * b[j, :2] - 1
+        trends = 1 + p @ q, (p**2 - 1 / 3) @ (q**2 - 1 / 3)
+        out[i, j] = matern + np.exp(vector[DIM + 1 : DIM + 3]) @ trends
     return out
 
 
 def predict_in_numpy(vector, x, values, points):
-    noise = np.exp(vector[-1]) + 1e-8 * (np.exp(vector[DIM]) + np.exp(vector[DIM + 1]) * (1 + DIM))
+    noise = np.exp(vector[-1]) + 1e-8 * (np.exp(vector[DIM]) + np.sum(np.exp(vector[DIM + 1 : DIM + 3])) * (1 + DIM))
     inverse = np.linalg.inv(covariance_in_numpy(vector, x, x) + noise * np.eye(len(x)))
     cross = covariance_in_numpy(vector, points, x)
     variance = np.diagonal(covariance_in_numpy(vector, points, points) - cross @ inverse @ cross.T)
@@ -50,7 +52,7 @@ def predict_in_numpy(vector, x, values, points):
 
 def test_predictions_are_those_of_the_formula_and_rows_beyond_the_evaluated_ones_do_not_matter():
     n = 17
-    sample, start = sample_of(n), jnp.array([-0.5, 0.2, 0.4, 0.3, -1.0, -6.0])
+    sample, start = sample_of(n), jnp.array([-0.5, 0.2, 0.4, 0.3, -1.0, -2.0, -6.0])
     values = np.random.default_rng(1).normal(size=N)
     points = np.random.default_rng(2).uniform(size=(5, DIM))
     points[0, 2] = sample.u[3, 2]  # the same value without order, so distance 0 in it
@@ -63,7 +65,7 @@ def test_predictions_are_those_of_the_formula_and_rows_beyond_the_evaluated_ones
 
 
 def test_a_point_appended_to_a_process_is_as_good_as_one_that_was_there_from_the_start():
-    start, values = jnp.array([-0.5, 0.2, 0.4, 0.3, -1.0, -6.0]), jnp.sin(jnp.arange(N))
+    start, values = jnp.array([-0.5, 0.2, 0.4, 0.3, -1.0, -2.0, -6.0]), jnp.sin(jnp.arange(N))
     once = jax.jit(fit, static_argnums=3)
     whole = once(sample_of(18), values, start, 1)
     grown = append(once(sample_of(17), values, start, 1), sample_of(18), jnp.where(jnp.arange(N) < 18, values, 0), 17)
@@ -76,7 +78,7 @@ def test_fitting_finds_which_variables_matter_and_equal_points_do_no_harm():
     sample = sample_of(N)
     sample = sample._replace(u=sample.u.at[1].set(sample.u[0]))  # the same point twice
     values = jnp.sin(5 * sample.u[:, 1])
-    process = jax.jit(fit, static_argnums=3)(sample, values, jnp.array([1.5, 1.5, 1.5, 0.0, -2.0, -10.0]), 40)
+    process = jax.jit(fit, static_argnums=3)(sample, values, jnp.array([1.5, 1.5, 1.5, 0.0, -2.0, -2.0, -10.0]), 40)
     lengths = np.exp(unflatten(process.vector).lengths)
     assert lengths[1] < 1.5 < min(lengths[0], lengths[2])
     others = np.random.default_rng(3).uniform(size=(50, DIM))
@@ -179,3 +181,11 @@ def test_it_is_the_default_of_black_boxes_with_two_or_three_objectives_and_few_e
     opt = gx.Optimizer(BOX, max_evaluations=14)
     opt.tell(opt.ask(), [1.0, 2.0])
     assert isinstance(opt.algorithm, gx.EHVI)
+
+
+@pytest.mark.slow
+def test_three_objectives_and_a_memory_that_is_full():
+    problem = gx.problems.get("dtlz2", dim=6)
+    result = gx.minimize(problem, gx.EHVI(capacity=48), blackbox=True, max_evaluations=80, seed=1)
+    share = gx.indicators.hypervolume(result.F, problem.reference_point) / problem.hypervolume
+    assert result.nfev == 80 and share > 0.5

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.problems.niching import NICHING_FUNCTIONS, count_optima
+from galapax.problems.cec2013_niching import NICHING_FUNCTIONS, count_optima
 
 
 def count(function, result):

@@ -401,13 +401,14 @@ def test_a_named_algorithm_does_not_restart_unless_asked():
     assert np.abs(x - x[0]).max() < 1e-6 and opt.best.message == "Told 400 generations."
 
 
-def test_the_message_mentions_five_searches_that_agree():
+def test_searches_that_agree_make_the_answer_sure():
     opt = gx.Optimizer([(-5.0, 5.3)] * 2, "cmaes", restarts="plain")
     assert opt.ask_generation().shape == (6, 2)
     while opt.generation < 2000 and (opt.generation == 0 or opt.best.stop != "tolerance"):
         x = opt.ask_generation()
         opt.tell(x, np.sum((x - 1.0) ** 2, axis=1))
-    assert opt.best.stop == "tolerance" and opt.best.message.endswith("of 6 searches.")
+    assert opt.best.stop == "tolerance" and opt.best.message.endswith("of 4 searches.")
+    assert opt.best.success and opt.best.confidence == pytest.approx(0.95)
     np.testing.assert_allclose(opt.best.x, 1.0, atol=1e-8)
 
 

@@ -3,6 +3,8 @@ called.
 """
 
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax.numpy as jnp
 import numpy as np
@@ -73,7 +75,26 @@ def test_the_message_gives_the_evaluations_that_were_made():
     exact = gx.minimize(bowl, box, "de", population=10, blackbox=True, max_evaluations=30)
     assert exact.nfev == 30 and exact.message == "Stopped: evaluation limit (30) reached after 3 generations."
     shared = gx.minimize(bowl, box, "de", population=10, islands=3, blackbox=True, max_evaluations=100)
-    assert shared.nfev == 90 and "90 of 100" in shared.message
+    assert shared.nfev == 100 and "evaluation limit (100) reached after 4 generations" in shared.message
+
+
+@pytest.mark.parametrize("budget", [13, pytest.param(7, marks=slow), 40])
+@pytest.mark.parametrize("kind", ["islands", "asynchronous"])
+def test_islands_and_asynchronous_runs_call_a_black_box_as_often_as_they_may(kind, budget):
+    def bowl(x):
+        with lock:
+            calls.append(x)
+        return float(x @ x)
+
+    lock, calls, options = threading.Lock(), [], {"algorithm": "de", "blackbox": True, "max_evaluations": budget}
+    with ThreadPoolExecutor(3) as pool:
+        if kind == "islands":
+            options |= {"islands": gx.Islands(3, migrate_every=2), "population": 4}
+        else:
+            options |= {"workers": gx.Workers(pool, asynchronous=True)}
+        result = gx.minimize(bowl, [(-1, 2)] * 3, **options)
+    assert (len(calls), result.nfev, len(result.evaluations)) == (budget, budget, budget)
+    assert result.history.nfev[-1] == budget and result.n_failed == 0
 
 
 class Counted:

@@ -269,10 +269,10 @@ def test_rows_are_dealt_out_in_order(monkeypatch):
 
 SCRIPT = """
 import sys
-from galapax.numerics import processes
+from galapax.numerics import devices
 number, count, port, kind, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5]
 if count > 1:
-    processes.connect(f"127.0.0.1:{port}", number, count)
+    devices.connect(f"127.0.0.1:{port}", number, count)
 from test_islands import shared_run
 print("digest", shared_run(kind, file), flush=True)
 """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.local.few_evaluations import FewEvaluations
+from galapax.local.few_evaluations import COORDINATES, FewEvaluations
 from galapax.local.log import SampleLog
 from galapax.local.sqp_by_differences import SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES, kendall_tau
@@ -149,6 +149,32 @@ def test_points_of_a_batch_are_distinct_and_must_be_told_before_others_are_asked
     assert len(np.unique(points, axis=0)) == 6
     with pytest.raises(RuntimeError, match="not told"):
         search.ask(6)
+
+
+def rugged(u):
+    """A sum over the variables with ten valleys in each; the lowest are at 0.37."""
+    return float(np.sum(100 * (u - 0.37) ** 2 + 5 * (1 - np.cos(20 * np.pi * (u - 0.37)))))
+
+
+def test_a_sum_over_the_variables_is_recognised_and_its_lowest_valley_found():
+    points, search = ask_and_tell(rugged, 3, 180)
+    assert min(map(rugged, points)) < 1e-8
+    assert search.evaluations[COORDINATES] > 100
+    _, search = ask_and_tell(bowl, 3, 100)  # a sum, too, but no point contradicts that it is convex
+    assert search.evaluations[COORDINATES] == 0
+
+
+def test_two_evaluations_tell_that_an_objective_is_no_such_sum():
+    _, search = ask_and_tell(lambda u: rugged(u) + 0.01 * u[0] * u[1], 4, 100)
+    assert search.evaluations[COORDINATES] == 2
+
+
+def test_a_search_by_variables_goes_round_points_that_fail():
+    def holed(u):
+        return np.nan if 0.5 < u[0] < 0.6 else rugged(u)
+
+    points, _ = ask_and_tell(holed, 3, 180, seed=1)
+    assert min(map(rugged, points)) < 1e-8
 
 
 def test_descents_that_agree_end_the_search():

@@ -75,7 +75,7 @@ def test_a_result_has_every_call_by_name_and_so_have_its_table_and_folder(tmp_pa
     assert calls.failed.sum() == result.n_failed > 0 and (calls.error[calls.failed] != "").all()
     assert np.nanmin(np.where(calls.violation <= 0, calls.fun, np.nan)) == result.fun
     table = result.to_dataframe("evaluations")
-    assert list(table.columns[4:8]) == ["rate", "layers", "kind", "fun"] and set(table["kind"]) <= {"relu", "tanh"}
+    assert list(table.columns[5:9]) == ["rate", "layers", "kind", "fun"] and set(table["kind"]) <= {"relu", "tanh"}
     assert (table["seconds"] >= 0).all() and (table["worker"] == 0).all()
     again = gx.load(result.save(tmp_path / "run"))
     assert "kind" in (tmp_path / "run" / "evaluations.csv").read_text().splitlines()[0]
@@ -110,6 +110,28 @@ def test_a_resumed_run_has_the_calls_of_before(tmp_path):
     assert np.array_equal(resumed.evaluations.x, whole.evaluations.x)
     assert np.array_equal(resumed.evaluations.fun, whole.evaluations.fun)
     assert np.array_equal(resumed.evaluations.generation, whole.evaluations.generation)
+    assert not resumed.evaluations.run.any()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"algorithm": "de", "population": 10, "generations": 3},
+        {"algorithm": "cmaes", "restarts": "ipop", "max_evaluations": 150, "population": 6},
+        {"algorithm": "de", "islands": 2, "population": 6, "generations": 3},
+    ],
+    ids=["independent", "restarts", "islands"],
+)
+def test_every_call_of_an_ensemble_names_its_run(options):
+    result = gx.minimize(bowl, [(-1, 1)] * 2, blackbox=True, runs=range(3, 6), **options)
+    calls = result.evaluations
+    assert np.unique(calls.run).tolist() == [3, 4, 5]
+    for number, x, nfev, nit in zip(result.runs.number, result.runs.x, result.runs.nfev, result.runs.nit, strict=True):
+        rows = calls.run == number
+        assert rows.sum() == nfev and (calls.x[rows] == x).all(axis=1).any()
+        assert np.array_equal(np.unique(calls.generation[rows]), np.arange(1, nit + 1))
+    frame = result.to_dataframe("evaluations")
+    assert frame.columns[0] == "run" and frame["run"].tolist() == calls.run.tolist()
 
 
 def test_workers_are_numbered_and_their_calls_timed():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.problems.niching import ACCURACIES, NICHING_FUNCTIONS, count_optima
+from galapax.problems.cec2013_niching import ACCURACIES, NICHING_FUNCTIONS, count_optima
 
 DATA = Path(__file__).parent.parent / "support" / "data" / "cec2013_niching.json"
 QUICK = (*range(1, 13), 16, 20)  # and with them every kind of composition

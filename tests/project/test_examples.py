@@ -31,6 +31,9 @@ SAYS = {
     "pressure_vessel.py": "fun: 5885.3327",
     "robust_absorber.py": "worst amplitude 6.40",
     "blend.py": "cheapest: cost 26.",
+    "portfolio_cvar.py": "0.03485",
+    "spring_tolerances.py": "mean weight 0.0151",
+    "inventory.py": "mean cost per week 65",
     "stable_states.py": "16 stable states",
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from galapax.algorithms.archive import unwrap
 from galapax.algorithms.cde import CoevolutionaryDE
+from galapax.algorithms.cma_mae import CMAMAE
 from galapax.algorithms.cmaes import CMAES, StrategyParameters
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
@@ -16,6 +17,7 @@ from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
 from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
+from galapax.algorithms.map_elites import MAPElites
 from galapax.algorithms.minmax_cde import GameCDE, Payoff
 from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
@@ -55,6 +57,7 @@ ALGORITHMS: dict[str, Any] = {
 }
 
 
+ILLUMINATION_ALGORITHMS: dict[str, Any] = {"cma_mae": CMAMAE, "map_elites": MAPElites}  # of `gx.illuminate`
 MAX_SMS_EMOA_POPULATION = 500  # individuals, up to which SMS-EMOA is the default for three objectives
 
 RESTARTS: dict[str, Restarts] = {
@@ -89,7 +92,7 @@ def algorithm_name(algorithm: Algorithm) -> str:
     """The registered name of an algorithm, or its class's name."""
     if isinstance(algorithm, GameCDE):
         return "cde"
-    for name, kind in ALGORITHMS.items():
+    for name, kind in (ALGORITHMS | ILLUMINATION_ALGORITHMS).items():
         if type(unwrap(algorithm)) is kind:
             return name
     return type(unwrap(algorithm)).__name__
@@ -138,7 +141,7 @@ def default_for_islands(default: Algorithm) -> Algorithm:
     return DE() if isinstance(default, CMAES) else default
 
 
-def parse_restarts(restarts: Any, default: Algorithm | None = None) -> Restarts | None:
+def parse_restarts(restarts: object, default: Algorithm | None = None) -> Restarts | None:
     """How runs restart, from what a user gave: a name, a policy, None for not at all, or "auto".
 
     default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE.
@@ -153,7 +156,7 @@ def parse_restarts(restarts: Any, default: Algorithm | None = None) -> Restarts 
     raise InputError(f'restarts must be {names}, "auto" or None, got {restarts!r}.')
 
 
-def plain_settings(algorithm: Algorithm) -> dict[str, Any]:
+def plain_settings(algorithm: Algorithm) -> dict[str, object]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
     algorithm = unwrap(algorithm)
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
@@ -162,7 +165,8 @@ def plain_settings(algorithm: Algorithm) -> dict[str, Any]:
     visible = {
         name: v
         for name, v in values.items()
-        if isinstance(v, plain) or (v is not None and not isinstance(v, Shared | Payoff | StrategyParameters))
+        if isinstance(v, plain)
+        or (v is not None and not isinstance(v, Shared | Payoff | StrategyParameters | Algorithm))
     }
     return {
         name: getattr(v, "__name__", None) or repr(v) if callable(v) else np.asarray(v).tolist()

@@ -29,6 +29,7 @@ from jax import Array
 from galapax.core.algorithm import (
     Algorithm,
     Budget,
+    State,
     Traits,
     count_evaluations,
     count_repairs,
@@ -67,7 +68,7 @@ class Archived(Algorithm[ArchivedState]):
     that the run has evaluated.
     """
 
-    inner: Any
+    inner: Algorithm
     size: int = static(1000)
 
     traits: ClassVar[Traits] = Traits(multi_objective=True)
@@ -123,7 +124,7 @@ class Archived(Algorithm[ArchivedState]):
     def cycle(self, key: Array, state: ArchivedState, shape: Shape) -> ArchivedState:
         return _wrap_state(self.inner.cycle(key, _unwrap_state(state), shape), state.front, state.dropped)
 
-    def evaluations(self, state: ArchivedState, number: Any) -> Any:
+    def evaluations(self, state: ArchivedState, number: Array | int) -> Array | int:
         return count_evaluations(self.inner, _unwrap_state(state), number)
 
     def solutions(self, state: ArchivedState) -> Population:
@@ -209,12 +210,12 @@ def _all(conditions: list[Array]) -> Array:
     return functools.reduce(jnp.logical_and, conditions)
 
 
-def _wrap_state(inner: Any, front: Population, dropped: Array) -> ArchivedState:
+def _wrap_state(inner: State, front: Population, dropped: Array) -> ArchivedState:
     remainder = inner._replace(candidates=None, parents=None)
     return ArchivedState(inner.candidates, inner.parents, front, dropped, remainder)
 
 
-def _unwrap_state(state: ArchivedState) -> Any:
+def _unwrap_state(state: ArchivedState) -> State:
     """Rebuild the state of the wrapped algorithm."""
     return state.inner._replace(candidates=state.candidates, parents=state.parents)
 

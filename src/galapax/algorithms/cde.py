@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import DTypeLike
 
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer, check_positive, check_range
@@ -128,7 +129,7 @@ class CoevolutionaryDE(Algorithm[CDEState]):
     def with_initial_points(self, state: CDEState, points: Array) -> CDEState:
         return state._replace(candidates=jnp.concatenate([points, state.candidates[points.shape[0] :]]))
 
-    def box(self, shape: Shape, dtype: Any) -> Bounds:
+    def box(self, shape: Shape, dtype: DTypeLike) -> Bounds:
         """The box of y: multipliers of inequalities are not negative."""
         upper = jnp.full(shape.ineq + shape.eq, self.multipliers, dtype)
         return Bounds(jnp.concatenate([jnp.zeros(shape.ineq, dtype), -upper[shape.ineq :]]), upper)
@@ -165,7 +166,7 @@ class CoevolutionaryDE(Algorithm[CDEState]):
         def worth(y: Array) -> Array:
             return self.worth(y, facts, state, shape)
 
-        def evolve(i: Any, rows: Array) -> Array:
+        def evolve(i: Array | int, rows: Array) -> Array:
             return evolve_generation(
                 random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate
             )

@@ -49,17 +49,17 @@ class StrategyParameters(NamedTuple):
     """
 
     count: Any  # lambda
-    good: Any  # what the positive raw weights are divided by
-    bad: Any  # and the negative ones
-    total: Any  # sum of all weights
-    mueff: Any
-    c_1: Any
-    c_mu: Any
-    c_c: Any
-    c_s: Any
-    d_s: Any
+    good: Array | float  # what the positive raw weights are divided by
+    bad: Array | float  # and the negative ones
+    total: Array | float  # sum of all weights
+    mueff: Array | float
+    c_1: Array | float
+    c_mu: Array | float
+    c_c: Array | float
+    c_s: Array | float
+    d_s: Array | float
 
-    def weight(self, place: Any) -> Any:
+    def weight(self, place: Array | int) -> Array:
         """Of the samples in these places: positive for the better half, negative for the others, 0 beyond them."""
         raw = jnp.log((self.count + 1) / 2) - jnp.log(place)
         worse = jnp.where(place <= self.count, jnp.minimum(raw, 0) / self.bad, 0)
@@ -181,7 +181,7 @@ class CMAES(Algorithm[CMAESState]):
     def with_doubled_population(self, first: int, times: int) -> Self:
         return dataclasses.replace(self, population=first * 4 ** ((times + 1) // 2), samples=first * 2**times)
 
-    def evaluations(self, state: CMAESState, number: Any) -> Any:
+    def evaluations(self, state: CMAESState, number: Array | int) -> Array | int:
         assert self.constants is not None
         return self.constants.count
 
@@ -418,7 +418,7 @@ def update_boundary_penalty(
     return BoundaryPenalty(weights * jnp.where(weights > 5 * usual, jnp.exp(-rate / 3), 1), scale)
 
 
-def _value_at_rank(values: Array, rank: Array, place: Any) -> Array:
+def _value_at_rank(values: Array, rank: Array, place: Array | int) -> Array:
     """The value with that rank."""
     return jnp.sum(jnp.where(rank == place, values, 0))
 

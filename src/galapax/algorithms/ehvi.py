@@ -52,7 +52,7 @@ class EHVIState(NamedTuple):
     parents: Population  # (capacity, ...) every evaluated point, in order; +inf beyond
     constraints: Array  # (capacity, p + q) their inequalities and equalities
     n_evaluated: Array  # int32
-    hyperparameters: Array  # (m + p + q, d + 3) of a process for each number that an evaluation gives
+    hyperparameters: Array  # (m + p + q, d + 4) of a process for each number that an evaluation gives
     design: Array  # (initial + k, d) points of the unit box before there are models
     bounds: Bounds
 
@@ -133,7 +133,7 @@ class EHVI(Algorithm[EHVIState]):
             parents=nobody,
             constraints=jnp.zeros((self.capacity, shape.ineq + shape.eq), dtype),
             n_evaluated=jnp.int32(0),
-            hyperparameters=jnp.broadcast_to(mean.astype(dtype), (n_outputs, dim + 3)),
+            hyperparameters=jnp.broadcast_to(mean.astype(dtype), (n_outputs, mean.shape[0])),
             design=design,
             bounds=bounds,
         )

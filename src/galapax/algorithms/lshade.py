@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +136,7 @@ class LSHADE(Algorithm[LSHADEState]):
             bounds=bounds,
         )
 
-    def evaluations(self, state: LSHADEState, number: Any) -> Any:
+    def evaluations(self, state: LSHADEState, number: Array | int) -> Array | int:
         return state.size
 
     def step(self, key: Array, state: LSHADEState, evaluation: Evaluation) -> LSHADEState:
@@ -240,11 +240,11 @@ class LSHADE(Algorithm[LSHADEState]):
     def default_population(dim: int) -> int:
         return 18 * dim
 
-    def share(self, progress: Array) -> Any:
+    def share(self, progress: Array) -> Array | float:
         """The share of the population that mutants are drawn towards."""
         return self.best_share
 
-    def pull(self, progress: Array) -> Any:
+    def pull(self, progress: Array) -> Array | float:
         """How much stronger they are drawn there than along the difference."""
         return 1.0
 
@@ -288,10 +288,10 @@ class JSO(LSHADE):
     def default_population(dim: int) -> int:
         return round(25 * math.log(dim) * math.sqrt(dim))
 
-    def share(self, progress: Array) -> Any:
+    def share(self, progress: Array) -> Array | float:
         return self.best_share * (1 - 0.5 * progress)
 
-    def pull(self, progress: Array) -> Any:
+    def pull(self, progress: Array) -> Array | float:
         return jnp.where(progress < 0.2, 0.7, jnp.where(progress < 0.4, 0.8, 1.2)).astype(progress.dtype)
 
     def limit_parameters(self, weight: Array, rate: Array, progress: Array) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -125,7 +125,7 @@ class LSRTDE(Algorithm[LSRTDEState]):
             bounds=bounds,
         )
 
-    def evaluations(self, state: LSRTDEState, number: Any) -> Any:
+    def evaluations(self, state: LSRTDEState, number: Array | int) -> Array | int:
         return state.size
 
     def step(self, key: Array, state: LSRTDEState, evaluation: Evaluation) -> LSRTDEState:

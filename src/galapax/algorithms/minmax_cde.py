@@ -111,7 +111,7 @@ class GameCDE(Algorithm[GameState]):
         def worth(y: Array) -> Array:
             return self.worth(y, x.T)
 
-        def evolve(i: Any, rows: Array) -> Array:
+        def evolve(i: Array | int, rows: Array) -> Array:
             return evolve_generation(
                 random.fold_in(key, i), rows, worth, box, self.mutation, self.weight, self.crossover_rate
             )
@@ -130,7 +130,7 @@ class GameCDE(Algorithm[GameState]):
         worst, _ = judge(self.payoff, self.arena.value.consts, state.parents.x, state.opponents)
         return state._replace(parents=state.parents._replace(objectives=worst[:, None]))
 
-    def evaluations(self, state: GameState, number: Any) -> Any:
+    def evaluations(self, state: GameState, number: Array | int) -> Array | int:
         """Pairs of x and y; at the end of a cycle those of y's generations, and all x judged anew, besides."""
         pairs = self.population * (self.population + self.memory)
         of_y = self.population * (1 if self.memory else self.population) * (self.y_generations + 1)
@@ -161,11 +161,11 @@ def judge(payoff: Payoff, consts: Any, x: Array, opponents: Array) -> tuple[Arra
     each; both (n,).
     """
 
-    def both(rows: Array) -> Array:
+    def judge_rows(rows: Array) -> Array:
         table = all_pairs(lambda x, y: payoff.one(consts, x, y), rows, opponents)
         bad = ~jnp.isfinite(table)
         worst = jnp.max(jnp.where(bad, jnp.inf, table), axis=1)
         return jnp.stack([worst, jnp.sum(bad.astype(table.dtype), axis=1)], axis=1)
 
-    out = map_in_tiles(both, x, opponents.shape[1])
+    out = map_in_tiles(judge_rows, x, opponents.shape[1])
     return out[:, 0], out[:, 1]

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer
@@ -192,7 +193,7 @@ def is_for_models(evaluations: int | None, dim: int) -> bool:
     return evaluations is not None and evaluations <= MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim
 
 
-class _Step(NamedTuple):
+class _SearchStep(NamedTuple):
     """A search and what it asks for."""
 
     search: FewEvaluations
@@ -205,7 +206,7 @@ class SearchMemory:
     """The searches that runs of this process have reached, by the evaluations that they were told."""
 
     def __init__(self) -> None:
-        self._steps: OrderedDict[bytes, _Step] = OrderedDict()
+        self._steps: OrderedDict[bytes, _SearchStep] = OrderedDict()
 
     def ask(
         self,
@@ -213,12 +214,12 @@ class SearchMemory:
         n: int,
         n_ineq: int,
         tolerance: EqTolerance | None,
-        count: Any,
-        is_known: Any,
-        seed: Any,
-        levels: Any,
-        unordered: Any,
-        *words: Any,
+        count: np.ndarray,
+        is_known: np.ndarray,
+        seed: np.ndarray,
+        levels: np.ndarray,
+        unordered: np.ndarray,
+        *words: ArrayLike,
     ) -> tuple[np.ndarray, np.bool_, np.ndarray]:
         """The points that follow the first `count` evaluations of a search, n at a time; whether it is done, and how
         many evaluations each of its methods had.
@@ -265,7 +266,7 @@ class SearchMemory:
                     search.ask(n)
                 search.tell(values[rows, 0], ineq, eq, unit)
             points = search.outstanding_points if search.is_asked else search.ask(n)
-            self._steps[key] = _Step(search, points, search.is_done, search.evaluations.copy())
+            self._steps[key] = _SearchStep(search, points, search.is_done, search.evaluations.copy())
             if len(self._steps) > MAX_REMEMBERED_SEARCHES:
                 self._steps.popitem(last=False)
         step = self._steps[key]

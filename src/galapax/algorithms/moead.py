@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
 from galapax.core.checks import abbreviate, check_integer, check_positive, check_range
@@ -42,12 +43,12 @@ from galapax.operators.variation import check_variation, polynomial_mutation, si
 MIN_SCALAR_WEIGHT = 1e-4  # weight in place of 0, where an objective would not count at all
 
 
-def tchebycheff(points: Array, weights: Array, penalty: Any) -> Array:
+def tchebycheff(points: Array, weights: Array, penalty: ArrayLike) -> Array:
     """max_i w_i f_i of points (..., m) measured from the ideal; penalty is not used."""
     return jnp.max(jnp.maximum(weights, MIN_SCALAR_WEIGHT) * points, axis=-1)
 
 
-def boundary_intersection(points: Array, weights: Array, penalty: Any) -> Array:
+def boundary_intersection(points: Array, weights: Array, penalty: ArrayLike) -> Array:
     """d1 + penalty d2: how far points (..., m) lie along the direction, and how far from it (PBI in the paper)."""
     units = weights / jnp.sqrt(jnp.sum(weights**2, axis=-1, keepdims=True))
     along = jnp.sum(points * units, axis=-1)
@@ -138,7 +139,7 @@ class MOEAD(Algorithm[MOEADState]):
             bounds=bounds,
         )
 
-    def _nearest(self, weights: Any) -> Array:
+    def _nearest(self, weights: np.ndarray) -> Array:
         """The neighbours of each direction, (n, T)."""
         count = min(self.neighbours, self.population)
         if isinstance(weights, np.ndarray):

@@ -16,7 +16,7 @@ two individuals, as in Hu, Qi & Qian (2015), each objective in units of its rang
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,7 +107,7 @@ class NPGA(Algorithm[NPGAState]):
         pairs, worse, points, radius = materialise((pairs, worse, points, radius))
         slots = jnp.arange(parts * part, dtype=jnp.int32)
 
-        def fill(p: Any, chosen: Array) -> Array:
+        def fill(p: Array | int, chosen: Array) -> Array:
             (a, b), (worse_a, worse_b) = (lax.dynamic_slice_in_dim(v, p * part, part, axis=1) for v in (pairs, worse))
             both = take(jnp.concatenate([a, b]), points)
             crowd = niche_counts(both, radius, take(chosen, points), slots < p * part)

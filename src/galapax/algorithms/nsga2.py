@@ -29,7 +29,7 @@ one child is dropped.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -148,7 +148,7 @@ class NSGA2(Algorithm[NSGA2State]):
             key_breed,
             x,
             state.bounds,
-            self.crossover_rate,
+            self.crossover_rate,  # type: ignore[arg-type]  # set by `bind`
             self.crossover_index,
             self.mutation_rate,
             self.mutation_index,
@@ -164,7 +164,7 @@ class NSGA2(Algorithm[NSGA2State]):
         learned = (moved[: self.population], share) if state.moved is not None else (None, None)
         return NSGA2State(children[: self.population], parents, state.bounds, *learned)
 
-    def _share(self, state: NSGA2State, rows: Array) -> Any:
+    def _share(self, state: NSGA2State, rows: Array) -> Array | float | None:
         """Of the children to be made by differences, when these rows of parents and candidates have survived."""
         if state.moved is None or state.share is None:
             unasked = self.differences is None and state.parents.violation is not None

@@ -14,24 +14,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from galapax.algorithms.lshade import LSHADE
-from galapax.core.algorithm import Algorithm
-from galapax.core.restarts import BIPOP, NextSearch, Restarts, SearchSummary, count_agreeing_searches
+from galapax.core.algorithm import Algorithm, scale_spread
+from galapax.core.restarts import BIPOP, NextSearch, Restarts, SearchSummary, find_agreeing_searches
 from galapax.core.stop import Stop
 
+FIRST_REPEAT_SHRINK = 0.1  # of the first step: the second search is a local one
 # generations of the first population that the budget of L-SHADE should allow; the population is chosen by it
-MIN_LSHADE_GENERATIONS = 500
+MIN_LSHADE_GENERATIONS_PER_VARIABLE, MAX_LSHADE_GENERATIONS = 50, 500
 MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 500  # with a smaller share of the budget L-SHADE is not started
 MIN_SPRINT_DIM = 30  # number of variables from which sprints pay
 SPRINT_EVALUATIONS_PER_VARIABLE = 100  # before the descent
+MAX_LSHADE_SEARCHES = 3  # the first, and others that verify its answer
 UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple of the evaluations before it
 
 
 @dataclass(frozen=True)
 class Portfolio(Restarts):
-    """CMA-ES restarted by BIPOP, with one search by L-SHADE in between.
+    """CMA-ES restarted by BIPOP, with L-SHADE in between.
+
+    As long as all searches agree, the first is repeated from other places and with shorter first steps: searches that
+    begin wide tend to the widest basin, and would agree with each other. An L-SHADE that has converged to the best
+    value is repeated, too, until the run is sure of it.
 
     wait: share of the budget that is spent before L-SHADE starts.
-    share: share of the budget for L-SHADE.
+    share: share of the budget for a search by L-SHADE.
     sprint: evaluations of each first search that a descent follows; sprints end when two of them disagree. 0 for none.
     """
 
@@ -47,16 +53,21 @@ class Portfolio(Restarts):
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
-        if self.sprint and all(p.kind == "sprint" for p in past) and count_agreeing_searches(past) == len(past):
+        agreeing = find_agreeing_searches(past)
+        if self.sprint and all(p.kind == "sprint" for p in past) and all(agreeing):
             return NextSearch(algorithm, "sprint", self.sprint, polish=True)
-        if past and count_agreeing_searches(past) == len(past):
-            return NextSearch(algorithm, "repeat")  # all agree so far; the same search needs no new program
+        if past and all(agreeing):  # the same search needs no new program
+            shrink = FIRST_REPEAT_SHRINK if len(past) == 1 else 1.0
+            return NextSearch(scale_spread(algorithm, shrink * 10 ** (-2 * draw())), "repeat")
         cmaes_searches = _select_cmaes(past)
         spent = sum(p.evaluations for p in past)
-        lshade_spent = sum(p.evaluations for p in past if p.kind == "evolution")
+        evolutions = [p for p in past if p.kind == "evolution"]
+        lshade_spent = sum(p.evaluations for p in evolutions)
         total = spent + evaluations_left
+        verifies = bool(evolutions) and past[-1] is evolutions[-1] and agreeing[-1] and past[-1].stop is Stop.TOLERANCE
         if math.isfinite(total):
-            is_due, budget = lshade_spent == 0 and spent >= self.wait * total, self.share * total
+            is_due, budget = not evolutions and spent >= self.wait * total, self.share * total
+            is_due |= verifies and len(evolutions) < MAX_LSHADE_SEARCHES
         else:
             is_due = len(cmaes_searches) > 2 and spent >= 2 * UNLIMITED_LSHADE_FACTOR * lshade_spent
             budget = float(UNLIMITED_LSHADE_FACTOR * spent)
@@ -66,7 +77,7 @@ class Portfolio(Restarts):
     def predict_next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], upcoming: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
-        if not past or count_agreeing_searches(past) == len(past):
+        if all(find_agreeing_searches(past)):
             return []
         budget = self.share * (evaluations_left + sum(p.evaluations for p in past))
         lshade_is_next = math.isfinite(evaluations_left) and not any(
@@ -79,7 +90,8 @@ class Portfolio(Restarts):
         """Return the search by L-SHADE with this budget; none if the budget is too small for it or not available."""
         if not MIN_LSHADE_EVALUATIONS_PER_VARIABLE * len(past[0].x) <= budget <= evaluations_left:
             return []
-        return [NextSearch(LSHADE(population=max(18, round(budget / MIN_LSHADE_GENERATIONS))), "evolution", budget)]
+        generations = min(MAX_LSHADE_GENERATIONS, MIN_LSHADE_GENERATIONS_PER_VARIABLE * len(past[0].x))
+        return [NextSearch(LSHADE(population=max(18, round(budget / generations))), "evolution", budget)]
 
 
 def _select_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -118,5 +118,5 @@ def best_informant(places: Population, informs: Array) -> Array:
     return jnp.where(no_worse(places, take(best, places)), rows, best)
 
 
-def _best(population: Population) -> Any:
+def _best(population: Population) -> Population:
     return take_row(population, best_index(population))

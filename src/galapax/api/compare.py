@@ -26,7 +26,7 @@ from galapax.results.study import Study, measure_hypervolumes
 @suggest_keywords
 def compare(
     problems: Sequence[str | Problem],
-    algorithms: Sequence[str | Algorithm] | Mapping[str, str | Algorithm],
+    algorithms: Sequence[str | Algorithm[Any]] | Mapping[str, str | Algorithm[Any]],
     *,
     max_evaluations: int = 20_000,
     runs: int = 30,
@@ -34,8 +34,8 @@ def compare(
     paired: bool = False,
     seed: int | None = 0,
     progress: bool | None = None,
-    checkpoint: Any = None,
-    resume: Any = None,
+    checkpoint: object = None,
+    resume: object = None,
     compute: Compute | None = None,
 ) -> Study:
     """Run every algorithm on every problem with the same number of evaluations.
@@ -70,14 +70,14 @@ def compare(
     labels: list[dict[str, Any]] = []
     results: list[Result] = []
     stopped: Stop | None = None
-    with interrupts() as noted:
+    with interrupts() as interrupt_state:
         for number, ((name, label), task) in enumerate(tasks.items(), 1):
-            if noted.seen:
+            if interrupt_state.seen:
                 stopped = Stop.INTERRUPT
                 break
-            found, stopped = solve(task, watchers.about(task, f"[{number}/{len(tasks)}] "))
-            labels += [{"problem": name, "algorithm": label}] * len(found)
-            results += map(measure_hypervolumes, found)
+            task_results, stopped = solve(task, watchers.about(task, f"[{number}/{len(tasks)}] "))
+            labels += [{"problem": name, "algorithm": label}] * len(task_results)
+            results += map(measure_hypervolumes, task_results)
             if stopped is not None:
                 break
     return Study(
@@ -85,7 +85,7 @@ def compare(
         axes={"problem": list(chosen), "algorithm": list(solvers)},
         labels=labels,
         results=results,
-        targets=[targets[own["problem"]] for own in labels],
+        targets=[targets[labels_of_cell["problem"]] for labels_of_cell in labels],
         message=message(stopped, len(results), len(tasks), "pairs of problem and algorithm"),
         paired=paired,
         stop=stopped or Stop.BUDGET,
@@ -108,7 +108,7 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
     return out
 
 
-def _algorithms(given: Any) -> dict[str, Algorithm]:
+def _algorithms(given: object) -> dict[str, Algorithm]:
     if isinstance(given, Mapping) and given:
         return {clean_name(str(name), "a name"): registry.resolve_algorithm(one) for name, one in given.items()}
     if isinstance(given, str | Algorithm):
@@ -120,14 +120,14 @@ def _algorithms(given: Any) -> dict[str, Algorithm]:
     names = [registry.algorithm_name(s) for s in solvers]
     out: dict[str, Algorithm] = {}
     for name, solver in zip(names, solvers, strict=True):
-        label = name if names.count(name) == 1 else _described(name, solver)
+        label = name if names.count(name) == 1 else _describe(name, solver)
         if label in out:
             raise InputError(f"{label} is given twice; label them with a mapping such as {{'a': gx.DE(), ...}}.")
         out[label] = solver
     return out
 
 
-def _described(name: str, solver: Algorithm) -> str:
+def _describe(name: str, solver: Algorithm) -> str:
     """The name with the hyper-parameters that differ from the default."""
     usual, own = registry.plain_settings(type(solver)()), registry.plain_settings(solver)
     changed = [f"{k}={v}" for k, v in own.items() if v != usual[k]]

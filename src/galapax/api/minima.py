@@ -130,7 +130,7 @@ class ScoreEvaluator:
             traced = Traced(self.task.objective, self.task.consts)  # type: ignore[arg-type]
             rows = next((size for size in PROGRAM_ROWS if size >= len(x)), PROGRAM_ROWS[-1])
             return evaluate_points(traced, genes, self.task.dtype, rows)
-        raw = self.box(genes)
+        raw = self.box(genes, np.full(len(genes), self.task.first_run))
         if raw["fun"].shape[1] != 1:
             raise InputError(f"minima needs one objective, and fun returned {raw['fun'].shape[1]} numbers.")
         if "eq" in raw:
@@ -198,7 +198,7 @@ def assemble(
     problem = task.declared
     table = Minima(
         variables=problem.variable_names(),
-        x=task.decoded(genes),
+        x=task.decode(genes),
         fun=values,
         violation=violation,
         share=np.array([minimum.samples for minimum in entries]) / max(1, search.n_samples),
@@ -238,7 +238,7 @@ def assemble(
     result.settings |= {"within": search.within if math.isfinite(search.within) else None, "unseen": unseen}
     if box is not None:
         result["evaluations"] = tabulate_calls(task, box)
-        result["failures"] = tuple(failed._replace(x=task.decoded(failed.x)) for failed in box.failures)
+        result["failures"] = tuple(failed._replace(x=task.decode(failed.x)) for failed in box.failures)
     return result
 
 

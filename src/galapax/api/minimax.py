@@ -43,7 +43,7 @@ def minimax(
     x_bounds: Any = None,
     y_bounds: Any = None,
     *,
-    scenarios: Any = None,
+    scenarios: object = None,
     algorithm: Any = None,
     population: int | None = None,
     generations: int | None = None,
@@ -52,11 +52,11 @@ def minimax(
     runs: int | range = 1,
     seed: int | None = 0,
     on_failure: FailurePolicy | None = None,
-    callback: Callable[[Progress], Any] | None = None,
+    callback: Callable[[Progress], object] | None = None,
     progress: bool | None = None,
-    live: Any = False,
-    checkpoint: Any = None,
-    resume: Any = None,
+    live: object = False,
+    checkpoint: object = None,
+    resume: object = None,
     keep: Keep | None = None,
     compute: Compute | None = None,
 ) -> Result:
@@ -155,7 +155,9 @@ def default_coevolution(problem: MinMaxProblem) -> CoevolutionaryDE:
     return CoevolutionaryDE(memory=MEMORY_SIZE, mutation=rand_1 if problem.x_bounds.dim <= 10 else best_1)
 
 
-def _solver(problem: MinMaxProblem, algorithm: Any, population: int | None, traced: TracedGame, dtype: str) -> GameCDE:
+def _solver(
+    problem: MinMaxProblem, algorithm: object, population: int | None, traced: TracedGame, dtype: str
+) -> GameCDE:
     """Build the co-evolution of x and y with the hyper-parameters of a CoevolutionaryDE."""
     if algorithm is not None and not isinstance(algorithm, CoevolutionaryDE):
         raise InputError(
@@ -279,7 +281,7 @@ def _report_worst_case(result: Result, checks: WorstCaseCheck, row: int) -> None
         result["success"] = False
 
 
-def _scenarios(scenarios: Any) -> np.ndarray:
+def _scenarios(scenarios: object) -> np.ndarray:
     try:
         rows = as_float_array(scenarios)
     except ValueError:

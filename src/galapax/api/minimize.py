@@ -37,7 +37,7 @@ from galapax.results.result import Result
 def minimize(
     fun: str | Problem | Callable[[Any], Any],
     bounds: Any = None,
-    algorithm: str | Algorithm | None = None,
+    algorithm: str | Algorithm[Any] | None = None,
     *,
     ineq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
     eq: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
@@ -62,11 +62,11 @@ def minimize(
     vectorized: bool = False,
     workers: int | Workers | Any = None,
     on_failure: FailurePolicy | None = None,
-    callback: Callable[[Progress], Any] | None = None,
+    callback: Callable[[Progress], object] | None = None,
     progress: bool | None = None,
-    live: Any = False,
-    checkpoint: Any = None,
-    resume: Any = None,
+    live: object = False,
+    checkpoint: object = None,
+    resume: object = None,
     keep: Keep | None = None,
     compute: Compute | None = None,
 ) -> Result:
@@ -104,7 +104,7 @@ def minimize(
     restarts: what to do when a run has converged or makes no more progress: "plain" searches again, "ipop" doubles the
         population each time, "bipop" alternates large and small populations, "portfolio" also gives L-SHADE a share;
         None ends the run. "auto" is "portfolio" for the default algorithm of one objective without constraints, else
-        None. A run with restarts ends once five searches found the same best value, unless it has a target.
+        None. A run with restarts ends once `result.confidence` is 0.95, unless it has a target.
     polish: refine the best point of each run with its gradient, by a quasi-Newton method inside the box (with
         constraints on the augmented Lagrangian): never worse, never beyond max_evaluations, and counted in nfev, a
         gradient as 4 evaluations. "auto" does so if JAX has a gradient of one objective that agrees with the function,

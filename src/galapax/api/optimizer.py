@@ -6,7 +6,8 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -20,6 +21,7 @@ from galapax.api.trials import (
     build_history,
     check_algorithm,
     describe_settings,
+    evaluated_elsewhere,
     finish_search,
     judge_answers,
     judge_known_answers,
@@ -34,6 +36,7 @@ from galapax.api.trials import (
     tell_generation,
     widths_of,
 )
+from galapax.core import restarts as restart_policies
 from galapax.core.algorithm import Algorithm, Budget, TakesKnownValues, count_repairs, with_python_integers
 from galapax.core.checks import check_integer, pluralize
 from galapax.core.direction import check_direction_count, check_maximize, count_directions, objective_signs, orient
@@ -50,14 +53,7 @@ from galapax.core.problem import (
     check_tolerance,
     derive_eq_tolerance,
 )
-from galapax.core.restarts import (
-    MIN_AGREEING_SEARCHES,
-    NextSearch,
-    Restarts,
-    SearchSummary,
-    count_agreeing_searches,
-    value_resolution,
-)
+from galapax.core.restarts import STOP_CONFIDENCE, NextSearch, Restarts, SearchSummary
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points, shrink_population_to_budget
 from galapax.execution.known_points import KnownPoints
@@ -66,9 +62,9 @@ from galapax.execution.schedules import RestartState
 from galapax.execution.search import Carry, Search
 from galapax.numerics import compile_cache, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
-from galapax.objective.evaluation_log import EvaluationLog, Failed
+from galapax.objective.evaluation_log import NO_RUN, EvaluationLog, Failed
 from galapax.objective.function_identity import is_differentiable
-from galapax.objective.traced import trace
+from galapax.objective.traced import Traced, trace
 from galapax.objective.worker import Answer, Call, Failure
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.result import Result
@@ -99,7 +95,7 @@ class Optimizer:
     restarts: what follows a search that has converged or makes no more progress, as in `minimize`: another one, with
         "plain", "ipop", "bipop" or "portfolio"; "auto", the default, is "portfolio" if you name no algorithm and it is
         CMA-ES, else None: the search goes on where it is. Searches can differ in how many points a generation has.
-        `best` is the best of all, and its `stop` becomes TOLERANCE once five searches found it; you decide when to end.
+        `best` is the best of all; its `stop` becomes TOLERANCE at a `confidence` of 0.95; you decide when to end.
     x0: points to start from, as in `minimize`.
     It makes the same random draws as `minimize` with the same seed and run number. Without an algorithm the first
     values decide between those for one objective and for several, with constraints and without.
@@ -108,7 +104,7 @@ class Optimizer:
     def __init__(
         self,
         bounds: Any,
-        algorithm: str | Algorithm | None = None,
+        algorithm: str | Algorithm[Any] | None = None,
         *,
         seed: int | None = 0,
         run: int = 0,
@@ -124,7 +120,7 @@ class Optimizer:
         if isinstance(bounds, str | Algorithm):
             raise InputError("Optimizer takes the bounds first, then the algorithm: Optimizer(bounds, algorithm).")
         problem = bounds if isinstance(bounds, Problem) else None
-        self.problem = problem or Problem(_elsewhere, bounds, name="ask and tell")
+        self.problem = problem or Problem(evaluated_elsewhere, bounds, name="ask and tell")
         self._space = self.problem.space
         self._began = time.perf_counter()
         self._is_default = algorithm is None
@@ -145,7 +141,8 @@ class Optimizer:
         solver = with_python_integers(solver)
         solver.validate()
         dtype = str(Compute(dtype=dtype).dtype or "float64")
-        if check_integer(run, "run", 0) >= 2**32:
+        self._run = check_integer(run, "run", 0)
+        if self._run >= 2**32:
             raise InputError(f"run must be below 2**32, got {run}.")
         if eq_tolerance is None and problem is not None:
             eq_tolerance = problem.eq_tolerance
@@ -178,7 +175,7 @@ class Optimizer:
         self._eq_tolerance = eq_tolerance  # None until the first values were told
         self._dtype = dtype
         self._shape: Shape | None = None
-        self._keys = random.run_keys(self.seed, int(run), 1)
+        self._keys = random.run_keys(self.seed, self._run, 1)
         self._restart_state = RestartState(0, 0, self._keys[0])  # the searches that are over
         self._number = 0  # generations of the present one
         self._spent = 0  # evaluations of it
@@ -200,7 +197,7 @@ class Optimizer:
         carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial, self._known_values)
         self._asked: Carry = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
-    def _repairing(self, problem: Problem) -> Any:
+    def _repairing(self, problem: Problem) -> Traced | None:
         """The problem's functions, where the algorithm can move candidates onto its constraints with them."""
         if problem.eq is None or not count_repairs(self.algorithm) or not is_differentiable(problem):
             return None
@@ -210,19 +207,17 @@ class Optimizer:
         """The present search, for evaluations of this shape."""
         algorithm, budget = self._leg.algorithm, self._budget
         if self._restarts is not None:
-            most = min(self._leg.evaluations, self._left)
+            most = min(self._leg.evaluations, self._remaining_evaluations)
             budget = Budget(None, None if math.isinf(most) else int(most))
         first = not self._restart_state.past
         if first and self._shape is not None and algorithm.population is None:  # as many as were asked for already
             algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
         bound = algorithm.bind((self.bounds if self._space is None else self._space.genes).dim, shape, budget)
-        traced = self._traced
+        traced, rules = self._traced, Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=DEFAULT_TOLERANCE[self._dtype])
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
             bounds=(self.bounds if self._space is None else self._space.genes).round_inwards(self._dtype),
-            rules=Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=DEFAULT_TOLERANCE[self._dtype]).as_arrays(
-                self._dtype
-            ),
+            rules=rules.as_arrays(self._dtype),
             consts=None if traced is None else traced.consts,
             shape=shape,
             objective=None if traced is None else traced.formulas,
@@ -240,7 +235,11 @@ class Optimizer:
             counts = compile_cache.call(Search.counts, (), self._search, self._asked, np.int32(self._number + 1))
         return int(counts[0])
 
-    def ask(self, k: int | None = None) -> Any:
+    @overload
+    def ask(self, k: None = None) -> Trial: ...
+    @overload
+    def ask(self, k: int) -> list[Trial]: ...
+    def ask(self, k: int | None = None) -> Trial | list[Trial]:
         """Return a Trial, or with k a list of at most k trials.
 
         Without k there is always one: if all points of the generation are out, it repeats the one that has been out
@@ -301,8 +300,8 @@ class Optimizer:
 
     def _note(self, point: np.ndarray, answer: Answer, merit: tuple[float, float], is_known: bool) -> None:
         """Add a value to the log."""
-        generation = 0 if is_known else self.generation + 1
-        row = self._log.append(point, Call(answer, process=0), generation)
+        run, generation = (NO_RUN, 0) if is_known else (self._run, self.generation + 1)
+        row = self._log.append(point, Call(answer, process=0), run, generation)
         if merit < self._best_merit or self._best_row is None:
             self._best_row, self._best_merit = row, merit
         if is_known:
@@ -384,11 +383,11 @@ class Optimizer:
             self._answers[place] = entries[row][1]
         if self.generation:
             self._known = []
-        self._points = self._decoded(np.array(self._asked.state.candidates[0])[: len(self._points)])
+        self._points = self._decode(np.array(self._asked.state.candidates[0])[: len(self._points)])
 
     def _wait(self) -> None:
         """For the values of the points that are asked for now."""
-        self._points = self._decoded(np.array(self._asked.state.candidates[0])[: self._count])
+        self._points = self._decode(np.array(self._asked.state.candidates[0])[: self._count])
         self._answers = [None] * len(self._points)
         self._out = {}
         self._take_known()
@@ -427,7 +426,7 @@ class Optimizer:
             )
         entry = record_generation(self._history, np.asarray(row), self._search.columns, self.nfev)
         self._history.append(entry)
-        self._log.complete_generation(widths_of(self._shape or Shape()))
+        self._log.complete_generation(widths_of(self._shape or Shape()), (self._run,))
         self._n_repairs += int(made) - len(self._points)
         self._spent += int(made)
         if self._restarts is not None:
@@ -435,7 +434,7 @@ class Optimizer:
         self._wait()
 
     @property
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         """What was asked for, as plain values."""
         arguments = {"seed": self.seed, "maximize": self.maximize, "population": self._population, "blackbox": True}
         arguments |= {"max_evaluations": self._budget.evaluations, "generations": self._budget.generations}
@@ -444,7 +443,7 @@ class Optimizer:
         return describe_settings(options, self.problem, self.algorithm, self._search.algorithm, restarts)
 
     @property
-    def _left(self) -> float:
+    def _remaining_evaluations(self) -> float:
         """Evaluations that the budget still allows."""
         return math.inf if self._budget.evaluations is None else max(0, self._budget.evaluations - self.nfev)
 
@@ -452,7 +451,7 @@ class Optimizer:
         """The search that follows those that are over."""
         assert self._restarts is not None
         past, rng = self._restart_state.past, self._restart_state.policy_rng()
-        leg = self._restarts.next(self.algorithm, past, self._left, rng.random)
+        leg = self._restarts.next(self.algorithm, past, self._remaining_evaluations, rng.random)
         return NextSearch(self.algorithm, "repeat") if isinstance(leg, Stop) else leg
 
     def _look(self, rests: int) -> None:
@@ -470,11 +469,10 @@ class Optimizer:
         violation, value = self._survivor_merit(finished.x[0])
         size, x = self._asked.state.candidates.shape[1], (genes - box.lower) / box.span
         values = np.asarray(self._parents().fitness, np.float64)
-        mean = float(values[np.isfinite(values)].mean()) if np.isfinite(values).any() else math.inf
-        resolution = value_resolution(value, mean, float(np.finfo(self._dtype).eps))
-        self._restart_state.past.append(
-            SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop, resolution)
-        )
+        mean = np.sum(values, where=np.isfinite(values)) / max(1, np.isfinite(values).sum())
+        resolution = restart_policies.value_resolution(value, float(mean), float(np.finfo(self._dtype).eps))
+        ended = SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop, resolution)
+        self._restart_state.past.append(ended)
         self._leg, self._known_values = self._next(), None
         assert self._shape is not None
         self._number = self._spent = 0
@@ -496,14 +494,14 @@ class Optimizer:
     def population(self) -> Population:
         """The survivors: x (n, d), objectives (n, m) and violation (n,), in NumPy."""
         parents = self._parents()
-        parents = parents._replace(x=self._decoded(np.asarray(parents.x)))  # type: ignore[arg-type]
+        parents = parents._replace(x=self._decode(np.asarray(parents.x)))  # type: ignore[arg-type]
         return parents._replace(objectives=orient(parents.objectives, self.maximize))
 
     def _parents(self) -> Population:
         """The survivors, as genes."""
         return jax.tree.map(lambda a: np.asarray(a)[0], self._asked.state.parents)
 
-    def _decoded(self, genes: np.ndarray) -> np.ndarray:
+    def _decode(self, genes: np.ndarray) -> np.ndarray:
         return genes if self._space is None else self._space.decode(genes)
 
     def params(self, x: Any) -> list[dict[str, Any]]:
@@ -533,7 +531,8 @@ class Optimizer:
         message = f"Told {progress}."
         if past:
             message = f"Told {progress} of {pluralize(len(past) + 1, 'search', 'searches')}."
-        stop = Stop.TOLERANCE if count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES else Stop.BUDGET
+        confidence = restart_policies.estimate_confidence(past)
+        stop = Stop.TOLERANCE if confidence >= STOP_CONFIDENCE else Stop.BUDGET
         feasible = sound and violation <= 0
         population = self._told_population(evaluations) if not self.generation else self.population
         result = Result(
@@ -547,6 +546,7 @@ class Optimizer:
             nfev=self.nfev,
             n_failed=self.n_failed,
             seed=self.seed,
+            confidence=confidence if past and feasible else None,
             feasible=feasible,
             violation=violation if sound else math.inf,
             ineq=None if evaluations.ineq is None else evaluations.ineq[row],
@@ -592,9 +592,5 @@ class Optimizer:
             state += f", best {value:.6g}" if self._shape is None or self._shape.objectives == 1 else ""
         return f"Optimizer({pluralize(self.bounds.dim, 'variable')}, {name!r}: {state})"
 
-    def _precision(self) -> Any:
+    def _precision(self) -> AbstractContextManager[object]:
         return jax.enable_x64(self._dtype == "float64")
-
-
-def _elsewhere(x: Any) -> Any:
-    raise NotImplementedError("what is evaluated is told.")

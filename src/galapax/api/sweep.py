@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,7 @@ def sweep(
     if options.keep.archive is not None:
         solvers = [with_archive(solver, options.keep.archive) for solver in solvers]
     results: list[Result | None] = [None] * len(solvers)
-    groups: dict[Any, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for i, solver in enumerate(solvers):
         groups.setdefault(jax.tree.structure(solver), []).append(i)  # what shapes the program is part of the structure
     watchers = observers(*(arguments.get(name) for name in ("callback", "progress", "live", "checkpoint", "resume")))
@@ -92,32 +92,36 @@ def sweep(
     stopped: Stop | None = None
     study = partial(_study, axes, labels, results, options.target)
 
-    def take(rows: list[int], found: list[Result]) -> Study:
-        for i, result in zip(rows, found, strict=False):
+    def take(rows: list[int], batch_results: list[Result]) -> Study:
+        for i, result in zip(rows, batch_results, strict=False):
             results[i] = result
         return study(Stop.CALLBACK)
 
-    with interrupts() as noted:
+    with interrupts() as interrupt_state:
         for key, rows in groups.items():
             task = tasks[key]
             if task.options.max_seconds is not None:
-                left = task.options.max_seconds - (time.perf_counter() - began)
-                if left <= 0:
+                remaining = task.options.max_seconds - (time.perf_counter() - began)
+                if remaining <= 0:
                     stopped = Stop.TIME
                     break
-                task = task.with_options(max_seconds=left)
-            stopped = Stop.INTERRUPT if noted.seen else stopped
+                task = task.with_options(max_seconds=remaining)
+            stopped = Stop.INTERRUPT if interrupt_state.seen else stopped
             if stopped is not None:
                 break
-            found, stopped = solve(task, watchers.about(task), partial_result=partial(take, rows))
-            take(rows, found)
+            batch_results, stopped = solve(task, watchers.about(task), partial_result=partial(take, rows))
+            take(rows, batch_results)
             if stopped is not None:
                 break
     return study(stopped)
 
 
 def _study(
-    axes: dict[str, list[Any]], labels: list[Any], results: list[Result | None], target: Any, stopped: Stop | None
+    axes: dict[str, list[Any]],
+    labels: list[dict[str, object]],
+    results: list[Result | None],
+    target: float | None,
+    stopped: Stop | None,
 ) -> Study:
     """Of the cells that have a result."""
     made = [i for i, result in enumerate(results) if result is not None]
@@ -132,7 +136,9 @@ def _study(
     )
 
 
-def cells(template: Algorithm, settings: dict[str, Any]) -> tuple[dict[str, list[Any]], list[Any], list[Algorithm]]:
+def cells(
+    template: Algorithm, settings: dict[str, Any]
+) -> tuple[dict[str, list[Any]], list[dict[str, object]], list[Algorithm]]:
     """The axes, and for each combination its labels and its algorithm."""
     fields = _fields(template)
     given = {name: settings.get(name, getattr(template, name)) for name in fields}
@@ -162,7 +168,7 @@ def _fields(algorithm: Algorithm) -> list[str]:
     return [f.name for f in dataclasses.fields(algorithm)]  # type: ignore[arg-type]
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     return isinstance(value, list | tuple | range) or (
         hasattr(value, "ndim") and not isinstance(value, type) and value.ndim > 0
     )

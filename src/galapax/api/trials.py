@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,14 @@ import numpy as np
 from jax import Array
 
 from galapax import algorithms
-from galapax.core.algorithm import AcceptsImmigrants, Algorithm, TakesKnownValues, count_repairs, insert_immigrants
+from galapax.core.algorithm import (
+    AcceptsImmigrants,
+    Algorithm,
+    State,
+    TakesKnownValues,
+    count_repairs,
+    insert_immigrants,
+)
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
@@ -30,6 +37,7 @@ from galapax.core.problem import (
     Values,
 )
 from galapax.core.user_code import describe_traceback, warn
+from galapax.core.variables import Label
 from galapax.execution.assemble import plain_options, versions
 from galapax.execution.known_points import KnownPoints
 from galapax.execution.search import Carry, Finished, Search, run_axes
@@ -50,15 +58,16 @@ class Trial:
 
     number: int
     x: np.ndarray  # (d,) of declared variables their numbers
-    params: dict[str, Any]  # x by name
+    params: dict[str, Label]  # x by name
 
 
-def parse_values(values: Any, ineq: Any, eq: Any, n: int, is_one: bool) -> list[Answer]:
+def parse_values(values: object, ineq: object, eq: object, n: int, is_one: bool) -> list[Answer]:
     """Return what came of each of n points: their numbers by name, or why they failed."""
     if values is None and not is_one:
         raise InputError("values is missing: give one value per point.")
-    constraints = {name: _rows(name, rows, n, is_one) for name, rows in (("ineq", ineq), ("eq", eq))}
-    constraints = {name: rows for name, rows in constraints.items() if rows is not None}
+    constraints = {
+        name: _rows(name, rows, n, is_one) for name, rows in (("ineq", ineq), ("eq", eq)) if rows is not None
+    }
     per_point = _entries(values, n, is_one)
     if isinstance(per_point, np.ndarray):
         columns = {"fun": per_point, **constraints}
@@ -75,6 +84,11 @@ def parse_values(values: Any, ineq: Any, eq: Any, n: int, is_one: bool) -> list[
         named |= {name: rows[i] for name, rows in constraints.items()}
         answers.append({name: _numbers(name, named[name]) for name in OUTPUT_NAMES if named.get(name) is not None})
     return answers
+
+
+def evaluated_elsewhere(x: object) -> NoReturn:
+    """Stand for the objective of an Optimizer; it is never called."""
+    raise NotImplementedError("what is evaluated is told.")
 
 
 def shape_of(answer: Mapping[str, np.ndarray]) -> Shape:
@@ -101,10 +115,8 @@ def _entries(values: Any, n: int, is_one: bool) -> list[Any] | np.ndarray:
     return _rows("values", values, n, is_one)
 
 
-def _rows(name: str, values: Any, n: int, is_one: bool) -> Any:
-    """Return numbers as (n, k), from one number or several for each point; None stays None."""
-    if values is None:
-        return None
+def _rows(name: str, values: object, n: int, is_one: bool) -> np.ndarray:
+    """Return numbers as (n, k), from one number or several for each point."""
     try:
         rows = as_float_array(values)
     except ValueError:
@@ -116,10 +128,9 @@ def _rows(name: str, values: Any, n: int, is_one: bool) -> Any:
     return rows.reshape(n, -1)
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def _numbers(name: str, value: object) -> np.ndarray:
     """Return one point's numbers as (k,)."""
-    rows: np.ndarray = _rows(name, value, 1, True)
-    return rows[0]
+    return _rows(name, value, 1, True)[0]
 
 
 def find_row(rows: np.ndarray, point: np.ndarray) -> int | None:
@@ -168,19 +179,19 @@ def _parse_named(point: Mapping[str, Any], problem: Problem, out: Iterable[Trial
     return np.array([float(point[name]) for name in names])
 
 
-def match_points(x: np.ndarray, asked: np.ndarray, waiting: list[int], span: np.ndarray) -> list[int | None]:
+def match_points(x: np.ndarray, candidates: np.ndarray, waiting: list[int], span: np.ndarray) -> list[int | None]:
     """Return which of the waiting points each of the points (n, d) is; None for one that was not asked for.
 
-    asked: (k, d) the points of the generation. waiting: the places of those without a value.
+    candidates: (k, d) the points of the generation. waiting: the places of those without a value.
     """
     waiting = list(waiting)
-    if len(waiting) == len(x) and np.array_equal(asked[waiting], x.astype(asked.dtype)):
+    if len(waiting) == len(x) and np.array_equal(candidates[waiting], x.astype(candidates.dtype)):
         return list(waiting)
     places: list[int | None] = []
     for point in x:
         place = None
         if waiting:
-            away = np.max(np.abs(asked[waiting] - point) / span, axis=1)
+            away = np.max(np.abs(candidates[waiting] - point) / span, axis=1)
             nearest = int(np.argmin(away))
             if away[nearest] <= MATCH_DISTANCE:
                 place = waiting.pop(nearest)
@@ -308,7 +319,7 @@ def check_algorithm(algorithm: Algorithm, shape: Shape, restarts: bool, has_form
 
 def describe_settings(
     options: Options, problem: Problem, algorithm: Algorithm, bound: Algorithm, restarts: str | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return what was asked for, as plain values. bound: the algorithm as it is used for the problem."""
     return plain_options(options) | {
         "problem": problem.name,
@@ -332,51 +343,58 @@ def judge_known_answers(
     return KnownPoints(np.array(genes), summarise(fun, raw.get("ineq"), raw.get("eq"), eq_tolerance, np))
 
 
-def _evaluation(eq_tolerance: EqTolerance | None, rows: Any) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance | None, rows: Mapping[str, Array]) -> Evaluation:
     one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
     return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
 
 
-def start_search(eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Any) -> Carry:
+def start_search(
+    eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Mapping[str, Array]
+) -> Carry:
     """The first state, with candidates as they were asked for, and what the algorithm takes from their values."""
-    asked = carry._replace(state=carry.state._replace(candidates=candidates))
-    return search.start(asked, _evaluation(eq_tolerance, rows))
+    pending = carry._replace(state=carry.state._replace(candidates=candidates))
+    return search.start(pending, _evaluation(eq_tolerance, rows))
 
 
 def tell_generation(
-    eq_tolerance: EqTolerance | None, search: Search, keys: Array, asked: Carry, number: Array, rows: Any
+    eq_tolerance: EqTolerance | None,
+    search: Search,
+    keys: Array,
+    pending: Carry,
+    number: Array,
+    rows: Mapping[str, Array],
 ) -> tuple[Carry, Array, Array, Array]:
     """What is asked next; the record, the evaluations counted, and what the search says of itself."""
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
-    carry, row = search.tell(asked, generation_keys, number, _evaluation(eq_tolerance, rows))
+    carry, row = search.tell(pending, generation_keys, number, _evaluation(eq_tolerance, rows))
     record = Record.unpack(row, search.columns, axis=0)
     return search.ask(carry, number + 1), row, record.evaluations[0], search.termination_codes(carry.state)
 
 
-def insert_points(search: Search, asked: Carry, rows: Array, points: Array) -> Carry:
+def insert_points(search: Search, pending: Carry, rows: Array, points: Array) -> Carry:
     """The carry with points from elsewhere in the place of some candidates."""
     state = jax.vmap(
         lambda algorithm, state: insert_immigrants(algorithm, state, rows, points),
-        in_axes=(search.setting_axes, run_axes(asked.state)),
-        out_axes=run_axes(asked.state),
-    )(search.algorithm, asked.state)
-    return asked._replace(state=state)
+        in_axes=(search.setting_axes, run_axes(pending.state)),
+        out_axes=run_axes(pending.state),
+    )(search.algorithm, pending.state)
+    return pending._replace(state=state)
 
 
-def learn_values(search: Search, asked: Carry, known: KnownPoints) -> Carry:
+def learn_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
     """The carry of an algorithm that has learnt from values of points which it did not ask for."""
 
-    def learn(algorithm: Algorithm, state: Any) -> Any:
+    def learn(algorithm: Algorithm, state: State) -> State:
         assert isinstance(algorithm, TakesKnownValues)
         return algorithm.with_known_values(state, *known)
 
-    axes = run_axes(asked.state)
-    state = jax.vmap(learn, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, asked.state)
-    return asked._replace(state=state)
+    axes = run_axes(pending.state)
+    state = jax.vmap(learn, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, pending.state)
+    return pending._replace(state=state)
 
 
 def place_known(
-    search: Search, asked: Carry, known: KnownPoints, n: int, is_first: bool
+    search: Search, pending: Carry, known: KnownPoints, n: int, is_first: bool
 ) -> tuple[Carry, dict[int, int]]:
     """Return the carry that has taken up known points, and which of them have the place of a candidate.
 
@@ -384,20 +402,20 @@ def place_known(
     """
     is_learner = isinstance(search.algorithm, TakesKnownValues)
     if is_learner and is_first:  # it has begun with them
-        return asked, {}
+        return pending, {}
     if is_learner and not isinstance(search.algorithm, AcceptsImmigrants):
-        return compile_cache.call(learn_values, (), search, asked, known), {}
+        return compile_cache.call(learn_values, (), search, pending, known), {}
     genes = known.choose_first(n if is_first else max(1, n // 2))
     rows = [row for point in genes if (row := find_row(known.x, point)) is not None]
     if is_first:
-        candidates = np.asarray(asked.state.candidates[0])[:n]
+        candidates = np.asarray(pending.state.candidates[0])[:n]
         places = [find_row(candidates, point) for point in genes]
-        return asked, {place: row for place, row in zip(places, rows, strict=True) if place is not None}
+        return pending, {place: row for place, row in zip(places, rows, strict=True) if place is not None}
     last = np.arange(n - len(genes), n)
     if len(genes):
-        asked = compile_cache.call(insert_points, (), search, asked, last, genes)
-    return asked, dict(zip(last.tolist(), rows, strict=True))
+        pending = compile_cache.call(insert_points, (), search, pending, last, genes)
+    return pending, dict(zip(last.tolist(), rows, strict=True))
 
 
-def finish_search(search: Search, asked: Carry) -> Finished:
-    return search.finish(asked, jnp.zeros(1, jnp.int32), 1)
+def finish_search(search: Search, pending: Carry) -> Finished:
+    return search.finish(pending, jnp.zeros(1, jnp.int32), 1)

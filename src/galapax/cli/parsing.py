@@ -244,7 +244,7 @@ def parse_checkpoint(problem: str, arguments: Arguments) -> Checkpoint | None:
     return Checkpoint(arguments.checkpoint, seconds, about={"solve": plain | {"problem": problem}})
 
 
-def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, Any]:
+def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, object]:
     """Read the options of a run from its checkpoint.
 
     problem: the Python file of the problem, which only the user may name, so that a checkpoint cannot run code.
@@ -272,10 +272,10 @@ def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, Any]:
     return values
 
 
-def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool = False) -> dict[str, Any]:
+def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool = False) -> dict[str, object]:
     """{name: value} from NAME=VALUE; with `several`, NAME=V1,V2 gives a list."""
     types_by_name = hyperparameters(algorithm)
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or key not in types_by_name:
@@ -293,14 +293,14 @@ def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool 
     return values
 
 
-def hyperparameters(algorithm: Algorithm) -> dict[str, Any]:
+def hyperparameters(algorithm: Algorithm) -> dict[str, object]:
     """{name: kind} of the hyper-parameters that text can give: numbers, switches, functions. The rest is internal."""
     hints = get_type_hints(type(algorithm))
     types_by_name = {f.name: _value_type(hints[f.name]) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
     return {name: value_type for name, value_type in types_by_name.items() if value_type in VALUE_DESCRIPTIONS}
 
 
-def _value_type(hint: Any) -> Any:
+def _value_type(hint: object) -> Any:
     """Return the type of a value: of `float | None`, float, since None stands for a number the algorithm derives."""
     if get_origin(hint) in (Union, types.UnionType):
         alternatives = [alternative for alternative in get_args(hint) if alternative is not types.NoneType]
@@ -308,7 +308,7 @@ def _value_type(hint: Any) -> Any:
     return get_origin(hint) or hint
 
 
-def _parse_value(name: str, text: str, value_type: Any) -> Any:
+def _parse_value(name: str, text: str, value_type: object) -> Any:
     try:
         if value_type in (int, float):
             return value_type(text)
@@ -358,7 +358,7 @@ def apply_gagpu_config(arguments: Arguments, problem: str) -> GagpuSettings | No
 # --- options that hold more than one value ----------------------------------------------------------------------------
 
 
-def refuse_non_defaults(options: Iterable[tuple[str, Any, Any]], why: str) -> None:
+def refuse_non_defaults(options: Iterable[tuple[str, object, object]], why: str) -> None:
     """Refuse the first of (option, value, default) whose value is not its default."""
     for option, value, default in options:
         if value != default:

@@ -316,7 +316,7 @@ def run_options() -> tuple[str, ...]:
     return tuple(name for name, leaf in LEAVES.items() if leaf.spec.shell is not None)
 
 
-def accept_options(names: tuple[str, ...], **further: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def accept_options(names: tuple[str, ...], **further: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare the options of a command: options of a run by name, and further ones with their types.
 
     The command receives all of them in one argument, `arguments`.
@@ -330,7 +330,7 @@ def accept_options(names: tuple[str, ...], **further: Any) -> Callable[[Callable
         options.sort(key=lambda option: PANEL_ORDER.index(option.annotation.__metadata__[0].rich_help_panel))
 
         @functools.wraps(command)
-        def run(**values: Any) -> None:
+        def run(**values: object) -> None:
             fixed = {parameter.name: values.pop(parameter.name) for parameter in declared}
             command(**fixed, arguments=Arguments(**values))
 
@@ -343,7 +343,7 @@ def accept_options(names: tuple[str, ...], **further: Any) -> Callable[[Callable
     return decorate
 
 
-def collect_options(arguments: Arguments, **changes: Any) -> dict[str, Any]:
+def collect_options(arguments: Arguments, **changes: object) -> dict[str, Any]:
     """Collect the options of a run that were set, as arguments of a verb. changes: parsed values by name."""
     values = {name: getattr(arguments, name, None) for name in run_options()} | changes
     return group_arguments({name: value for name, value in values.items() if value is not None})

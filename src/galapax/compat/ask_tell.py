@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from galapax import algorithms
 from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
@@ -25,7 +27,7 @@ class FirstError:
         self.function = function
         self.error: Exception | None = None
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: np.ndarray) -> Any:
         if self.error is not None:
             raise self.error
         try:
@@ -58,7 +60,7 @@ def create_optimizer(
     population: int | None = None,
     max_evaluations: int | None = None,
     seed: int | None = 0,
-    x0: Any = None,
+    x0: object = None,
 ) -> Optimizer:
     """Create an Optimizer for few evaluations, with the default algorithm that suits them.
 

@@ -235,7 +235,7 @@ class WorkerModel:
         self.build_problem = build_problem
         self._problem: Any = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"build_problem": self.build_problem, "_problem": None}
 
     def __call__(self, x: np.ndarray) -> Values:

@@ -101,11 +101,11 @@ class GalapaxSampler(BaseSampler):
         self._is_parallel = False
         self._lock = RLock()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Without the search, which is computed again from the study."""
         return {name: v for name, v in self.__dict__.items() if name != "_lock"} | {"_generation": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _lock=RLock())
 
     def reseed_rng(self) -> None:
@@ -120,7 +120,7 @@ class GalapaxSampler(BaseSampler):
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         if not search_space:
             return {}
         with self._lock:
@@ -301,7 +301,7 @@ class _Code:
             return integer(0, round((d.high - d.low) / d.step))
         return real(d.low, d.high, log=d.log)
 
-    def decode(self, number: float) -> Any:
+    def decode(self, number: float) -> object:
         d = self.distribution
         if isinstance(d, CategoricalDistribution):
             return d.choices[round(number)]

@@ -77,7 +77,7 @@ OPTIONS = {
 
 def minimize(
     fun: Callable[..., Any],
-    x0: Any = None,
+    x0: object = None,
     args: Any = (),
     method: str | None = None,
     jac: Any = None,
@@ -140,7 +140,7 @@ def _parse_method(method: str | None) -> str | None:
         raise InputError(f"{error} Local methods are scipy's own.") from None
 
 
-def _adapt_callback(callback: Callable[..., Any]) -> Callable[[Progress], bool]:
+def _adapt_callback(callback: Callable[..., object]) -> Callable[[Progress], bool]:
     from scipy.optimize import OptimizeResult
 
     def report(progress: Progress) -> bool:
@@ -164,7 +164,7 @@ CALLBACK_MESSAGE = "callback function requested stop early"
 def differential_evolution(
     func: Callable[..., Any],
     bounds: Bounds | ArrayLike,
-    args: tuple[Any, ...] = (),
+    args: tuple[object, ...] = (),
     strategy: str = "best1bin",
     maxiter: int = 1000,
     popsize: int = 15,
@@ -172,7 +172,7 @@ def differential_evolution(
     mutation: float | tuple[float, float] = (0.5, 1),
     recombination: float = 0.7,
     rng: Seed = None,
-    callback: Callable[..., Any] | None = None,
+    callback: Callable[..., object] | None = None,
     disp: bool = False,
     polish: bool | Callable[..., OptimizeResult] = True,
     init: str | ArrayLike = "latinhypercube",
@@ -234,7 +234,12 @@ class _Watcher:
     """Ends a run as scipy would: when its population has converged, or the user's callback asks for it."""
 
     def __init__(
-        self, objective: PopulationObjective, callback: Callable[..., Any] | None, disp: bool, atol: float, tol: float
+        self,
+        objective: PopulationObjective,
+        callback: Callable[..., object] | None,
+        disp: bool,
+        atol: float,
+        tol: float,
     ) -> None:
         self.objective, self.callback, self.disp, self.atol, self.tol = objective, callback, disp, atol, tol
         self.message = MAXITER_MESSAGE
@@ -358,7 +363,7 @@ def _sample_unit_cube(init: str, size: int, dim: int, rng: np.random.Generator) 
     return sampler(dim, rng=rng).random(size)
 
 
-def _callback_stops(callback: Callable[..., Any], state: OptimizeResult, convergence: float) -> bool:
+def _callback_stops(callback: Callable[..., object], state: OptimizeResult, convergence: float) -> bool:
     """Call the callback, in either of scipy's two ways, and return whether it asks to stop."""
     try:
         takes_result = set(inspect.signature(callback).parameters) == {"intermediate_result"}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
@@ -65,7 +66,7 @@ class _Partial:
     function: Function
     further: tuple[Any, ...]
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: np.ndarray) -> Any:
         return self.function(x, *self.further)
 
     @property
@@ -82,7 +83,7 @@ class _Within:
     limits: np.ndarray  # (k,), or of one number for all values
     rows: np.ndarray | None  # (k,): which values they are of; None for all
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: ArrayLike) -> Any:
         values = self.function(x)
         xp = np if isinstance(values, int | float | np.ndarray | np.generic) else jnp
         values = xp.atleast_1d(xp.asarray(values))
@@ -94,7 +95,7 @@ class _Within:
 class _Linear:
     matrix: np.ndarray
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: ArrayLike) -> Any:
         return self.matrix @ x
 
 
@@ -104,12 +105,12 @@ class _Negated:
 
     function: Function
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: ArrayLike) -> Any:
         value = self.function(x)
         return -np.asarray(value) if isinstance(value, list | tuple) else -value
 
 
-def _with_args(function: Any, further: tuple[Any, ...]) -> Any:
+def _with_args(function: object, further: tuple[object, ...]) -> Any:
     if isinstance(function, list | tuple):
         return [_with_args(one, further) for one in function]
     return _Partial(function, further) if callable(function) else function
@@ -155,7 +156,7 @@ def _add_sides(one: Any, has_names: bool, ineq: list[Function], eq: list[Functio
             (eq if side == "equal" else ineq).append(_Within(function, side, np.atleast_1d(limits[mask]), rows))
 
 
-def constraint_values(constraint: Any, x: np.ndarray) -> Any:
+def constraint_values(constraint: object, x: np.ndarray) -> Any:
     """Evaluate a constraint object of scipy's at x."""
     if hasattr(constraint, "fun"):
         return constraint.fun(x)
@@ -286,7 +287,7 @@ def open_map(workers: int | Map) -> Iterator[Map]:
 class _PickledFunction:
     """A function pickled for worker processes: by value where they cannot import it, if cloudpickle is installed."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         by_value = importlib.util.find_spec("cloudpickle") is not None
         self.payload, _ = pickle_functions(Functions({"func": function}), by_value)
 
@@ -295,6 +296,6 @@ class _PickledFunction:
 
 
 @lru_cache(maxsize=1)
-def _unpickle(payload: bytes) -> Callable[..., Any]:
-    function: Callable[..., Any] = pickle.loads(payload)[0]["func"]
+def _unpickle(payload: bytes) -> Callable[..., object]:
+    function: Callable[..., object] = pickle.loads(payload)[0]["func"]
     return function

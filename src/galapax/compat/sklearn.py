@@ -51,7 +51,7 @@ class GalapaxSearchCV(BaseSearchCV):
     generation of which all candidates fail is left out of `cv_results_`.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
+    _parameter_constraints: ClassVar[dict[str, object]] = {
         **BaseSearchCV._parameter_constraints,
         "param_distributions": [dict],
         "n_iter": [Interval(numbers.Integral, 1, None, closed="left")],
@@ -62,20 +62,20 @@ class GalapaxSearchCV(BaseSearchCV):
 
     def __init__(
         self,
-        estimator: Any,
-        param_distributions: Mapping[str, Any],
+        estimator: object,
+        param_distributions: Mapping[str, object],
         *,
         n_iter: int = 50,
         algorithm: str | Algorithm | None = None,
         population: int | None = None,
-        scoring: Any = None,
+        scoring: object = None,
         n_jobs: int | None = None,
-        refit: Any = True,
-        cv: Any = None,
+        refit: object = True,
+        cv: object = None,
         verbose: int = 0,
         pre_dispatch: int | str = "2*n_jobs",
-        random_state: Any = None,
-        error_score: Any = np.nan,
+        random_state: object = None,
+        error_score: object = np.nan,
         return_train_score: bool = False,
     ) -> None:
         self.param_distributions = param_distributions
@@ -128,7 +128,7 @@ class GalapaxSearchCV(BaseSearchCV):
             if len(candidates) == len(points):
                 optimizer.tell(points, scores)
 
-    def _scores(self, results: Mapping[str, Any]) -> np.ndarray:
+    def _scores(self, results: Mapping[str, object]) -> np.ndarray:
         name = f"mean_test_{self.refit if isinstance(self.refit, str) else 'score'}"
         if name not in results:
             metrics = [key.removeprefix("mean_test_") for key in results if key.startswith("mean_test_")]
@@ -174,7 +174,7 @@ class _Parameter:
         return self._values[int(np.argmin(np.abs(self.variable._numbers - number)))]
 
 
-def _choice_of(values: list[Any]) -> Variable | None:
+def _choice_of(values: list[object]) -> Variable | None:
     """A choice of these values, of their places if they are not different numbers; None for a single value."""
     if len(values) == 1:
         return None

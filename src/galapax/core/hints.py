@@ -177,7 +177,7 @@ def spell_plainly(name: str) -> str:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
+ClassT = TypeVar("ClassT")
 
 MAX_LISTED_ARGUMENTS = 12  # arguments that a sentence names
 
@@ -203,13 +203,13 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
     return verb
 
 
-def suggest_arguments(kind: type[T]) -> type[T]:
+def suggest_arguments(kind: type[ClassT]) -> type[ClassT]:
     """Make the constructor of a class answer words of other libraries."""
     init = kind.__init__
     parameters = list(inspect.signature(init).parameters)[1:]
 
     @functools.wraps(init)
-    def checked_init(self: T, *positional: Any, **named: Any) -> None:
+    def checked_init(self: ClassT, *positional: Any, **named: Any) -> None:
         for name in named:
             if name not in parameters:
                 raise unknown_keyword_error(name, parameters, kind.__name__, named[name])

@@ -25,7 +25,9 @@ from galapax.core.stop import Stop
 SAME_POINT_DISTANCE = 1e-6  # share of the box within which two end points count as the same
 SAME_VALUE_RESOLUTIONS = 10.0  # difference of two values that count as the same, in units of their resolution
 ROUNDING_ULPS = 64.0  # error of a value, in units of its last place
-MIN_AGREEING_SEARCHES = 5  # searches that must converge to the best point before a run is done
+SAME_VALUE_SHARE = 1e-12  # difference of two values that count as the same, as a share of the span of all ends
+STOP_CONFIDENCE = 0.95  # from which on a run is done
+SUCCESS_CONFIDENCE = 0.8  # from which on a run that its limits have ended is a success
 MAX_DOUBLINGS = 9  # of the first population
 MIN_SEARCH_GENERATIONS = 100  # that a search is expected to take, at least
 
@@ -59,23 +61,62 @@ def value_resolution(best: float, mean: float, eps: float) -> float:
     of x. Adding a constant to the function or scaling it does not change which ends agree. mean: value of the last
     population.
     """
-    spread = abs(mean - best)
-    return max(spread if math.isfinite(spread) else 0.0, ROUNDING_ULPS * eps * abs(best))
+    if not math.isfinite(best):
+        return 0.0
+    return max(abs(mean - best) if math.isfinite(mean) else 0.0, ROUNDING_ULPS * eps * abs(best))
 
 
-def count_agreeing_searches(past: Sequence[SearchSummary]) -> int:
-    """Count the searches that converged to the best point of all, or to one of the same value."""
+class Agreement(NamedTuple):
+    """How far the searches of a run agree."""
+
+    agreeing: int  # searches that ended at the best point, or at another one of the same value
+    searches: int
+    confidence: float  # see `estimate_confidence`
+
+
+def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
+    """Return which searches ended at the best point of all, or at one of the same value."""
     if not past:
-        return 0
+        return []
     best = min(past, key=lambda p: (p.violation, p.best))
+    finite = [p.best for p in past if math.isfinite(p.best)]
+    span = max(finite) - best.best if finite else 0.0
 
     def agrees(search: SearchSummary) -> bool:
         same_point = bool(np.max(np.abs(search.x - best.x)) <= SAME_POINT_DISTANCE)
-        resolution = max(search.resolution, best.resolution)
-        same_value = abs(search.best - best.best) <= SAME_VALUE_RESOLUTIONS * resolution
-        return search.stop is Stop.TOLERANCE and search.violation <= best.violation and (same_point or same_value)
+        difference = search.best - best.best
+        resolution = max(p.resolution if p.stop is Stop.TOLERANCE else 0.0 for p in (search, best))
+        has_converged = search.stop is Stop.TOLERANCE
+        same_value = has_converged and difference <= SAME_VALUE_RESOLUTIONS * resolution
+        # on a plateau or at its limit a search has the value without having converged
+        same_value |= difference <= SAME_VALUE_SHARE * span
+        return search.violation <= best.violation and (same_value or (has_converged and same_point))
 
-    return sum(map(agrees, past))
+    return [agrees(search) for search in past]
+
+
+def estimate_confidence(past: Sequence[SearchSummary]) -> float:
+    """Estimate how sure it is that no better value is left to be found.
+
+    Were there a better minimum that is found as often as the best one, which k of n searches of a kind have found, the
+    chance that all n have missed it is C(n, k) / C(2n, k): that of k marks among 2n places to lie in one half of them.
+    This is the mean of (1 - p)^n over the posterior Beta(k, n - k + 1) of the share p of searches that find the best.
+    The kinds (first searches and their repetitions, large populations, small ones, differential evolution) have shares
+    of their own, and their chances are multiplied; the confidence is 1 minus the product. Multistart theory has the
+    same ingredients: Boender & Rinnooy Kan (1987), Mathematical Programming 37:59-80, doi:10.1007/BF02591684.
+    """
+    counts: dict[str, tuple[int, int]] = {}
+    for search, agrees in zip(past, find_agreeing_searches(past), strict=True):
+        is_cut_short = search.stop is Stop.BUDGET and search.kind != "evolution" and not agrees
+        if not is_cut_short:
+            kind = "first" if search.kind == "repeat" else search.kind
+            n, k = counts.get(kind, (0, 0))
+            counts[kind] = n + 1, k + agrees
+    return 1.0 - math.prod(math.comb(n, k) / math.comb(2 * n, k) for n, k in counts.values())
+
+
+def summarize_agreement(past: Sequence[SearchSummary]) -> Agreement:
+    return Agreement(sum(find_agreeing_searches(past)), len(past), estimate_confidence(past))
 
 
 class Restarts:

@@ -8,12 +8,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-T = TypeVar("T", bound=Callable[..., Any])
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 EXPERIMENTAL_NOTE = "Experimental: may change in a minor release, see docs/stability.md."
 
 
-def experimental(public: T) -> T:
+def experimental(public: FunctionT) -> FunctionT:
     """Mark a class or function that a minor release may change: a line in its docstring and an attribute.
 
     It warns nobody: an experimental feature is tested like any other, only its interface is not settled.
@@ -42,10 +42,10 @@ def warn_deprecated(name: str, *, since: str, instead: str, stacklevel: int = 3)
     )
 
 
-def deprecated(name: str, *, since: str, instead: str) -> Callable[[T], T]:
+def deprecated(name: str, *, since: str, instead: str) -> Callable[[FunctionT], FunctionT]:
     """Decorate a function that will go: each call works as before and warns, see `warn_deprecated`."""
 
-    def decorate(function: T) -> T:
+    def decorate(function: FunctionT) -> FunctionT:
         @functools.wraps(function)
         def call(*arguments: object, **options: object) -> Any:
             warn_deprecated(name, since=since, instead=instead)

@@ -27,7 +27,8 @@ from galapax.core.problem import (
     Record,
     Shape,
 )
-from galapax.core.stop import STOP_CODES, UNLIMITED, Stop, stop_from_code
+from galapax.core.restarts import SUCCESS_CONFIDENCE
+from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task
 from galapax.numerics import devices
@@ -101,7 +102,7 @@ class SolutionEvaluator:
             return exact
         return exact._replace(violation=np.zeros(len(x)))  # type: ignore[arg-type]
 
-    def derived(self, x: np.ndarray) -> dict[str, np.ndarray]:
+    def evaluate_derived(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The problem's derived quantities at points (k, d), {name: (k,)}; NaN where a black box raised."""
         out = {}
         for name, function in (self.task.problem.derived or {}).items():
@@ -176,9 +177,10 @@ def result_of(
     success = _find_successes(task, total, feasible)
     stop = total.stopped or stop_from_code(int(track.reason[best]))
     history = None if total.history is None else _history(task, total, of_run(total.history, best)).of_run(0)
+    confidence = _read_confidence(total, feasible)
     runs = Runs(
         number=task.first_run + np.arange(len(x)),
-        x=task.decoded(x),
+        x=task.decode(x),
         fun=fun,
         violation=violation,
         nit=track.generations,
@@ -186,8 +188,9 @@ def result_of(
         n_failed=track.failed - track.skipped,
         success=success,
         history=None if total.history is None else lambda: _history(task, total, to_host(total.history)),
-        fronts=None if fronts is None else [replace(front, X=task.decoded(front.X)) for front in fronts],
+        fronts=None if fronts is None else [replace(front, X=task.decode(front.X)) for front in fronts],
         hypervolume=track.hypervolume.astype(np.float64) if task.rules.reference is not None else None,
+        confidence=confidence,
         fun_interval=None if total.estimate is None else np.sort(task.sign * total.estimate.interval, axis=1),
     )
     if fronts is not None and runs.hypervolume is not None:
@@ -200,7 +203,7 @@ def result_of(
         success[:] = False  # nothing was chosen, whatever converged
     result = Result(
         problem=_with_eq_tolerance(task.declared, evaluator.box),
-        x=task.decoded(solution.x),
+        x=task.decode(solution.x),
         fun=solution.fun,
         success=bool(success[best] and len(x) == task.runs),
         message=_message(task, total, best, stop, float(violation[best]), solution.front, population) + constant_note,
@@ -213,11 +216,12 @@ def result_of(
         violation=float(violation[best]),
         ineq=solution.constraints.get("ineq"),
         eq=solution.constraints.get("eq"),
-        population=task.decoded(np.asarray(population.x)),
+        population=task.decode(np.asarray(population.x)),
         population_fitness=task.sign * population.fitness if fronts is None else task.signs * population.objectives,
         history=history,
         runs=runs if task.runs > 1 else None,
         timings={},
+        confidence=None if confidence is None or not feasible[best] else float(confidence[best]),
         settings=settings_of(task),
         snapshots={g: _snapshot(task, total.snapshots[g]) for g in sorted(total.snapshots) if g <= last_generation},
         **solution.extra,
@@ -232,13 +236,13 @@ def result_of(
     result["failures"] = ()
     if evaluator.box is not None:
         _add_blackbox_info(task, result, evaluator.box, len(evaluator.task.solvers) == 1)
-        result["failures"] = tuple(failed._replace(x=task.decoded(failed.x)) for failed in result.failures)
+        result["failures"] = tuple(failed._replace(x=task.decode(failed.x)) for failed in result.failures)
     return result
 
 
 def _decode_population(task: Task, population: Population) -> Population:
     """Return the population with x in place of genes."""
-    return population._replace(x=task.decoded(np.asarray(population.x)))  # type: ignore[arg-type]
+    return population._replace(x=task.decode(np.asarray(population.x)))  # type: ignore[arg-type]
 
 
 def _snapshot(task: Task, population: Population) -> Population:
@@ -282,7 +286,7 @@ def tabulate_calls(task: Task, box: BlackBox) -> Evaluations:
     """Return every call of a black box, with x in place of genes."""
     table = box.log.table(box.widths)
     problem = _with_eq_tolerance(task.declared, box)
-    return tabulate_evaluations(problem, table, task.decoded(table.points))
+    return tabulate_evaluations(problem, table, task.decode(table.points))
 
 
 @dataclass
@@ -304,7 +308,7 @@ def _best_solution(
     extra: dict[str, Any] = {} if front is None else _decode_front(task, front)
     if task.problem.derived:
         points = x[None] if front is None else front.X
-        extra["derived"] = evaluator.derived(points)
+        extra["derived"] = evaluator.evaluate_derived(points)
         if front is None:
             extra["derived"] = {name: float(values[0]) for name, values in extra["derived"].items()}
     return _Solution(
@@ -319,7 +323,7 @@ def _knee_solution(task: Task, total: Outcome, evaluator: SolutionEvaluator) -> 
         return None
     extra = _decode_front(task, front)
     if task.problem.derived:
-        extra["derived"] = evaluator.derived(front.X)
+        extra["derived"] = evaluator.evaluate_derived(front.X)
     row = knee(front.F, task.signs)
     constraints = {n: v[row] for n, v in (("ineq", front.G), ("eq", front.H)) if v is not None}
     return _Solution(front.X[row], front.F[row], constraints, extra, front, float(front.CV[row]))
@@ -327,7 +331,7 @@ def _knee_solution(task: Task, total: Outcome, evaluator: SolutionEvaluator) -> 
 
 def _decode_front(task: Task, front: Front) -> dict[str, object]:
     """Return the arrays of a front by name, with x in place of genes."""
-    return front.as_dict() | {"X": task.decoded(front.X)}
+    return front.as_dict() | {"X": task.decode(front.X)}
 
 
 def _constraints_at(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
@@ -337,9 +341,22 @@ def _constraints_at(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]
 
 
 def _find_successes(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
-    """Return which runs succeeded, (R,): they reached the target, or without one, converged; and are feasible."""
-    success_stop = Stop.TARGET if task.rules.target > -math.inf else Stop.TOLERANCE
-    return (total.track.reason == STOP_CODES[success_stop]) & feasible
+    """Return which runs succeeded, (R,): they reached the target, or without one are sure; and are feasible."""
+    reason = total.track.reason
+    if task.rules.target > -math.inf:
+        return (reason == STOP_CODES[Stop.TARGET]) & feasible
+    converged = reason == STOP_CODES[Stop.TOLERANCE]
+    if total.agreement:  # a run that its limits have ended may be sure, too
+        confidence = np.array([agreement.confidence for agreement in total.agreement])
+        converged |= (reason != RUNNING) & (confidence >= SUCCESS_CONFIDENCE)
+    return converged & feasible
+
+
+def _read_confidence(total: Outcome, feasible: np.ndarray) -> np.ndarray | None:
+    """Return how sure each run is of its answer, (R,); NaN without a feasible one, None without restarts."""
+    if not total.agreement:
+        return None
+    return np.where(feasible, [agreement.confidence for agreement in total.agreement], np.nan)
 
 
 def _knee_points(x: np.ndarray, fronts: list[Front], signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -371,7 +388,7 @@ def _history(task: Task, total: Outcome, rows: np.ndarray | None) -> History:
         worst=worst,
         violation=record.violation,
         feasible_share=record.feasible_share,
-        x=None if record.x is None else task.decoded(np.asarray(record.x)),
+        x=None if record.x is None else task.decode(np.asarray(record.x)),
         hypervolume=record.hypervolume,
         hypervolume_error=record.hypervolume_error,
     )
@@ -395,12 +412,13 @@ def _message(
         why = f"Target reached by the polish after generation {int(track.generations[best])}."
     if stop is Stop.FAILURES:
         return why
-    if stop is Stop.TOLERANCE and total.searches:
-        agreed, n_searches = total.searches[best]
-        why = (
-            f"Converged: {agreed} of {n_searches} searches found the same best value (generation "
-            f"{int(track.generations[best])})."
-        )
+    if total.agreement:
+        agreeing, n_searches, confidence = total.agreement[best]
+        evidence = f"{agreeing} of {n_searches} searches found the same best value"
+        if stop is Stop.TOLERANCE:
+            why = f"Converged: {evidence} (generation {int(track.generations[best])})."
+        elif stop in (Stop.BUDGET, Stop.STALL) and math.isinf(task.rules.target) and confidence >= SUCCESS_CONFIDENCE:
+            why += f" {evidence[0].upper()}{evidence[1:]}."
     if total.by_method:
         why += f" {_methods_sentence(name_methods(task.solvers[0]), total.by_method[best])}"
     if stop is Stop.ELSEWHERE:
@@ -488,7 +506,7 @@ def settings_of(task: Task) -> dict[str, object]:
         "generations": None if limit == UNLIMITED else limit,
         "tolerance": float(task.rules.tolerance),
         "restarts": None if task.restarts is None else task.restarts.name,
-        "x0": None if task.initial is None else task.decoded(task.initial).tolist(),
+        "x0": None if task.initial is None else task.decode(task.initial).tolist(),
         "initial": None if task.known is None else f"{len(task.known.x)} known values",
         "runs": task.runs,
         "first_run": task.first_run,

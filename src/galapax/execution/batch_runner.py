@@ -42,16 +42,17 @@ class Group:
     """Runs whose next searches are the same program.
 
     task: of these searches. search: of all rows. Its hyper-parameters that differ have one value for each row.
-    keys: (rows, 2). cells: (rows,), which rows share their hyper-parameters. initial: starting points (k, d) or
-    (rows, k, d). rows_per_run: rows that belong to one run; the rows are in order of these parts, then runs.
-    width: rows of a slice; None chooses it. active_rows: where only some rows of the one slice are to be computed.
-    exchange: builds what the slices do between chunks. is_local: this process computes all of them.
+    keys: (rows, 2). cells: (rows,), which rows share their hyper-parameters. run_numbers: (rows,). initial: starting
+    points (k, d) or (rows, k, d). rows_per_run: rows that belong to one run; the rows are in order of these parts, then
+    runs. width: rows of a slice; None chooses it. active_rows: where only some rows of the one slice are to be
+    computed. exchange: builds what the slices do between chunks. is_local: this process computes all of them.
     """
 
     task: Task
     search: Search
     keys: np.ndarray
     cells: np.ndarray
+    run_numbers: np.ndarray
     initial: np.ndarray | None
     rows_per_run: int = 1
     width: int | None = None
@@ -232,7 +233,8 @@ class BatchRunner:
         if known is not None and not isinstance(search.algorithm, TakesKnownValues):
             first = known.choose_first(search.algorithm.population)
             initial, known = (first if len(first) else None), None
-        return Slice(search, group.keys[chosen], group.cells[chosen], initial, known, np.arange(count))
+        columns = (group.keys[chosen], group.cells[chosen], group.run_numbers[chosen])
+        return Slice(search, *columns, initial, known, np.arange(count))
 
 
 def select_rows(search: Search, rows: slice | np.ndarray) -> Search:

@@ -32,21 +32,21 @@ def sample_replacements(count: int, search: Search, keys: Array, attempt: Array 
 
 
 def resample_failed(
-    search: Search, asked: Carry, keys: Array, number: Array | int, evaluation: Evaluation
+    search: Search, pending: Carry, keys: Array, number: Array | int, evaluation: Evaluation
 ) -> tuple[Carry, Evaluation]:
     """Replace failed candidates of a traced objective by fresh points; return the carry and the new evaluation.
 
     All are evaluated again, as often as the one that fails most asks for: it is one program. What counts as an
     evaluation is the fresh points alone; where the run has no evaluations left for one, its candidate stays failed.
     """
-    dtype = asked.state.candidates.dtype
+    dtype = pending.state.candidates.dtype
     zeros = jnp.zeros(evaluation.failed.shape, dtype)
     evaluation = evaluation._replace(failed=evaluation.failed.astype(dtype), again=zeros, lost=zeros)
 
-    spare = search.spare(asked, number)
+    spare = search.spare(pending, number)
 
     def rows_to_retry(evaluation: Evaluation) -> Array:
-        failed = search.masked(asked, number, evaluation).failed > 0
+        failed = search.mask_inactive(pending, number, evaluation).failed > 0
         if spare is None or evaluation.again is None:
             return failed
         budget = spare - jnp.sum(evaluation.again, axis=1)
@@ -62,7 +62,7 @@ def resample_failed(
         rows = rows_to_retry(before)
         candidates = jnp.where(rows[..., None], sample_replacements(rows.shape[1], search, keys, attempt), candidates)
         attempt_keys = jax.vmap(lambda key: random.fold_in(random.fold_in(key, random.Stream.RESAMPLE), attempt))(keys)
-        now = search.evaluate(asked._replace(state=asked.state._replace(candidates=candidates)), attempt_keys)
+        now = search.evaluate(pending._replace(state=pending.state._replace(candidates=candidates)), attempt_keys)
         again, lost = before.again + count_candidate_evaluations(search.algorithm) * rows, before.lost + before.failed
         now = now._replace(failed=now.failed.astype(dtype), again=again, lost=lost)
 
@@ -71,9 +71,9 @@ def resample_failed(
 
         return attempt + 1, candidates, jax.tree.map(pick, now, before)
 
-    start = (jnp.int32(0), asked.state.candidates, evaluation)
+    start = (jnp.int32(0), pending.state.candidates, evaluation)
     _, candidates, evaluation = lax.while_loop(should_retry, retry, start)
-    return asked._replace(state=asked.state._replace(candidates=candidates)), evaluation
+    return pending._replace(state=pending.state._replace(candidates=candidates)), evaluation
 
 
 def rows_to_repair(search: Search, count: int, number: Array | int) -> Array:
@@ -81,22 +81,24 @@ def rows_to_repair(search: Search, count: int, number: Array | int) -> Array:
     return (number * search.repairs + jnp.arange(search.repairs, dtype=jnp.int32)) % count
 
 
-def probe_points(search: Search, asked: Carry, number: Array | int) -> Array:
+def probe_points(search: Search, pending: Carry, number: Array | int) -> Array:
     """Return the points (R, repairs * (1 + d), d) whose constraints `repair` needs."""
-    candidates = asked.state.candidates
+    candidates = pending.state.candidates
     chosen = candidates[:, rows_to_repair(search, candidates.shape[1], number)]
     points = jax.vmap(jax.vmap(lambda x: difference_points(x, search.bounds)))(chosen)
     return points.reshape(candidates.shape[0], -1, candidates.shape[2])
 
 
-def repair(search: Search, asked: Carry, number: Array | int, values: Array, eq_tolerance: EqTolerance | None) -> Carry:
+def repair(
+    search: Search, pending: Carry, number: Array | int, values: Array, eq_tolerance: EqTolerance | None
+) -> Carry:
     """Move the candidates whose turn it is towards the constraints that they violate.
 
     values: (R, repairs * (1 + d), p + q), the constraints at `probes`.
     """
-    candidates = asked.state.candidates
+    candidates = pending.state.candidates
     runs, count, dim = candidates.shape
-    points = probe_points(search, asked, number).reshape(runs, search.repairs, 1 + dim, dim)
+    points = probe_points(search, pending, number).reshape(runs, search.repairs, 1 + dim, dim)
     values_at = values.reshape(runs, search.repairs, 1 + dim, -1)
 
     def one(points: Array, values_at: Array) -> Array:
@@ -104,7 +106,7 @@ def repair(search: Search, asked: Carry, number: Array | int, values: Array, eq_
         return newton_repair(points[0], values_at[0], jacobian, search.shape.ineq, eq_tolerance or 0.0, search.bounds)
 
     repaired = candidates.at[:, rows_to_repair(search, count, number)].set(jax.vmap(jax.vmap(one))(points, values_at))
-    return asked._replace(state=asked.state._replace(candidates=repaired))
+    return pending._replace(state=pending.state._replace(candidates=repaired))
 
 
 def count_failed_probes(search: Search, count: int, number: Array | int, failed: Array) -> Array:
@@ -113,11 +115,11 @@ def count_failed_probes(search: Search, count: int, number: Array | int, failed:
     return jnp.zeros((failed.shape[0], count), each.dtype).at[:, rows_to_repair(search, count, number)].add(each)
 
 
-def repair_traced(search: Search, asked: Carry, number: Array | int) -> tuple[Carry, Array]:
+def repair_traced(search: Search, pending: Carry, number: Array | int) -> tuple[Carry, Array]:
     """Repair the candidates of a traced objective; also count their failed probes."""
     objective: Any = search.objective  # formulas: a game has no constraints
-    values = jax.vmap(lambda x: objective.constraints(search.consts, x))(probe_points(search, asked, number))
+    values = jax.vmap(lambda x: objective.constraints(search.consts, x))(probe_points(search, pending, number))
     failed = ~jnp.all(jnp.isfinite(values), axis=2)
-    candidates = asked.state.candidates
+    candidates = pending.state.candidates
     lost = count_failed_probes(search, candidates.shape[1], number, failed.astype(candidates.dtype))
-    return repair(search, asked, number, values, objective.eq_tolerance), lost
+    return repair(search, pending, number, values, objective.eq_tolerance), lost

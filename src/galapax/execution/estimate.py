@@ -12,8 +12,9 @@ import numpy as np
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Record
 from galapax.core.stop import STOP_CODES, Stop
 from galapax.execution.arguments import rechecks_answer
+from galapax.execution.polish import append_history_row
 from galapax.execution.search import LastSamples
-from galapax.execution.state import Estimate, Outcome, append_history_row, to_host
+from galapax.execution.state import Estimate, Outcome, to_host
 from galapax.execution.task import NOISY_SEARCH_SHARE, Task
 from galapax.numerics import random
 from galapax.objective.blackbox import BlackBox
@@ -79,9 +80,11 @@ def estimate_answers(
     )
 
 
-def recheck_answers(task: Task, total: Outcome, box: BlackBox | None) -> Outcome:
+def recheck_answers(task: Task, total: Outcome, numbers: np.ndarray, box: BlackBox | None) -> Outcome:
     """Evaluate the answers of a black box once more, where there are evaluations for it; if the values differ by more
     than rounding, the objective is random, and the value is one that was not selected, with an interval.
+
+    numbers: (R,) of the runs.
     """
     limit, track = task.evaluation_limit, total.track
     if box is None or limit is None or total.stopped is not None or total.fronts:
@@ -91,7 +94,7 @@ def recheck_answers(task: Task, total: Outcome, box: BlackBox | None) -> Outcome
     rows = np.flatnonzero(np.isfinite(track.best) & (track.evaluations < limit))
     if not len(rows) or box.interrupted or box.halted:
         return total
-    again, reached = _call(box, total.x[rows])
+    again, reached = _call(box, total.x[rows], numbers[rows])
     first = track.best[rows]
     is_random = np.abs(again - first) > RECHECK_TOLERANCE * np.maximum(np.abs(again), np.abs(first))  # not for NaN
     evaluations, failed = track.evaluations.copy(), track.failed.copy()
@@ -104,7 +107,7 @@ def recheck_answers(task: Task, total: Outcome, box: BlackBox | None) -> Outcome
         found[row], values = (first[i], again[i]), again[i : i + 1]
         count = min(MAX_REPEATS_AT_ANSWER, limit - int(evaluations[row]))
         if count >= MIN_REPEATS:
-            more, reached = _call(box, np.repeat(total.x[row : row + 1], count, axis=0))
+            more, reached = _call(box, np.repeat(total.x[row : row + 1], count, axis=0), np.full(count, numbers[row]))
             evaluations[row] += int(reached.sum())
             values = np.concatenate([values, more])
         best[row], intervals[row] = _estimate_value(task, box, total.x[row], values)
@@ -121,9 +124,12 @@ def recheck_answers(task: Task, total: Outcome, box: BlackBox | None) -> Outcome
     return replace(total, track=new_track, history=history, estimate=estimate)
 
 
-def _call(box: BlackBox, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of a black box at x (n, d), NaN where it failed, and which were reached, as 0 or 1."""
-    values = box(np.asarray(x, np.float64)).get("fun", np.full((len(x), 1), np.nan))[:, 0]
+def _call(box: BlackBox, x: np.ndarray, runs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of a black box at x (n, d), NaN where it failed, and which were reached, as 0 or 1.
+
+    runs: (n,) the numbers of the runs that ask.
+    """
+    values = box(np.asarray(x, np.float64), runs).get("fun", np.full((len(x), 1), np.nan))[:, 0]
     box.complete_generation()
     return np.where(np.isfinite(values), values, np.nan), (~box.missed).astype(np.int64)
 
@@ -193,6 +199,7 @@ class _Evaluator:
 
     def __init__(self, task: Task, box: BlackBox | None, number: int, may_continue: Callable[[], bool]) -> None:
         self.task, self.box, self.may_continue = task, box, may_continue
+        self.number = number
         self.rng = np.random.default_rng([task.seed, number, int(random.Stream.ESTIMATE)])
         (key,) = random.run_keys(task.seed, number, 1)
         self.key = key ^ np.uint32(random.Stream.ESTIMATE)
@@ -213,7 +220,9 @@ class _Evaluator:
         """Return the values, to be minimised, at points (n, d) of the unit cube; NaN where one failed."""
         points, task = _from_unit(self.task, unit), self.task
         if self.box is not None:
-            values = self.box(points).get("fun", np.full((len(points), 1), np.nan))[:, 0]
+            values = self.box(points, np.full(len(points), self.number)).get("fun", np.full((len(points), 1), np.nan))[
+                :, 0
+            ]
             self.n_evaluations += int((~self.box.missed).sum())
             self.n_failed += int((~np.isfinite(values) & ~self.box.missed).sum())
             self.box.complete_generation()

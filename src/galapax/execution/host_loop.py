@@ -54,6 +54,7 @@ class Slice:
     search: Search
     keys: Array | np.ndarray  # (S, 2)
     cells: np.ndarray  # (S,), which runs share their hyper-parameters
+    run_numbers: np.ndarray  # (S,)
     initial: Array | np.ndarray | None  # starting points (k, d), (S, k, d), or None
     known: KnownPoints | None  # for an algorithm that learns from them
     active_rows: np.ndarray  # the rows to compute; the others fill the slice up

@@ -42,16 +42,16 @@ class Migration:
         self.islands, self.seed, self.target, self.share = islands, seed, target, share
         self.lockstep = share.is_distributed
 
-    def generations_until(self, made: int) -> int:
+    def generations_until(self, generation: int) -> int:
         """Generations until the next migration."""
-        return self.islands.migrate_every - made % self.islands.migrate_every
+        return self.islands.migrate_every - generation % self.islands.migrate_every
 
-    def is_due(self, made: int) -> bool:
-        return made > 0 and made % self.islands.migrate_every == 0 and self.islands.count > 1
+    def is_due(self, generation: int) -> bool:
+        return generation > 0 and generation % self.islands.migrate_every == 0 and self.islands.count > 1
 
-    def migrate(self, clock: CompileTimer, batches: list[Slice], made: int) -> None:
-        """Send migrants between the islands, after generation `made`."""
-        islands, number = self.islands, np.int32(made + 1)
+    def migrate(self, clock: CompileTimer, batches: list[Slice], generation: int) -> None:
+        """Send migrants between the islands, after generation `generation`."""
+        islands, number = self.islands, np.int32(generation + 1)
         fixed = (islands.migrants, islands.send == "best")
         sent_by_batch = jax.device_get(
             [clock.call(_select_emigrants, fixed, batch.search, batch.keys, batch.carry, number) for batch in batches]
@@ -60,7 +60,7 @@ class Migration:
             [rows[batch.active_rows] for rows, batch in zip(sent_by_batch, batches, strict=True)]
         )
         leaving = emigrants.reshape(islands.count, -1, *emigrants.shape[1:])  # (islands, runs, m, d)
-        source, rank = islands.routes(made // islands.migrate_every, self.seed)
+        source, rank = islands.routes(generation // islands.migrate_every, self.seed)
         runs = np.arange(leaving.shape[1])
         arriving = leaving[source[:, None, :], runs[None, :, None], rank[:, None, :]].reshape(emigrants.shape)
         is_over = self._rows_of_finished_runs(batches)
@@ -166,7 +166,13 @@ class IslandSchedule:
         def tile_islands(leaf: Array) -> Array | np.ndarray:
             return leaf if is_shared(leaf) or not leaf.ndim else np.tile(leaf[rows].astype(dtype), n_islands)
 
-        search = replace(search, algorithm=jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared))
+        rules = search.rules
+        if search.splits_last:
+            assert task.evaluation_limit is not None  # to the last evaluation: some islands make one more than others
+            shares = (task.evaluation_limit + np.arange(n_islands)[::-1]) // n_islands
+            rules = rules._replace(evaluations=np.repeat(shares, len(rows)).astype(dtype))
+        algorithm = jax.tree.map(tile_islands, search.algorithm, is_leaf=is_shared)
+        search = replace(search, algorithm=algorithm, rules=rules)
         # on an accelerator the islands of a single run fill the device only together
         is_single_run = task.is_single_run and devices.on_cpu()
         island_task = replace(
@@ -177,6 +183,7 @@ class IslandSchedule:
             search,
             keys=np.concatenate([random.island_keys(keys, island) for island in range(n_islands)]),
             cells=np.tile(rows // task.runs, n_islands),
+            run_numbers=np.tile(task.first_run + rows % task.runs, n_islands),
             initial=initial,
             rows_per_run=n_islands,
             width=self.width,

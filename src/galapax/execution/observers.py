@@ -427,11 +427,11 @@ def read_best(task: Task, read_survivors: Callable[[], Population]) -> Best:
         genes, objectives = genes[feasible], objectives[feasible]
         on_front = non_dominated(objectives) if len(objectives) else np.zeros(0, bool)
         front = build_front(Population(genes[on_front], objectives[on_front], None), task.signs, None)
-        return Best(X=task.decoded(front.X), F=front.F)
+        return Best(X=task.decode(front.X), F=front.F)
     row = first_best(violation, objectives[:, 0])
     if not np.isfinite(objectives[row, 0]):
         return Best()
-    x = task.decoded(genes[row])
+    x = task.decode(genes[row])
     return Best(x, task.problem.params(x))
 
 

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.errors import InputError, OutOfMemory
-from galapax.core.problem import Problem
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Problem, Record
+from galapax.core.restarts import SAME_VALUE_RESOLUTIONS, Agreement, value_resolution
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
 from galapax.execution.memory import CACHED, MOST, is_out_of_memory
-from galapax.execution.state import Outcome, Polish, append_history_row, to_host
+from galapax.execution.state import Outcome, Polish, to_host
 from galapax.execution.task import Task
 from galapax.local.lbfgs import MAX_STORED_PAIRS_LBFGS
 from galapax.local.refine import RefinedRuns, min_evaluations, refine
@@ -180,7 +181,51 @@ def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Out
         [*rows, int(n)] if n_evaluations else rows
         for rows, n, n_evaluations in zip(earlier_rows, track.generations, about.evaluations, strict=True)
     ]
-    return replace(total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements)
+    agreement = total.agreement
+    if agreement:  # of a point that was no minimum yet, no search has found what follows from it
+        eps = float(np.finfo(task.dtype).eps)
+        columns = zip(agreement, track.best, track.mean, polished_runs.best, strict=True)
+        agreement = [
+            before
+            if best - polished_best <= SAME_VALUE_RESOLUTIONS * value_resolution(best, mean, eps)
+            else Agreement(0, before.searches, 0.0)
+            for before, best, mean, polished_best in columns
+        ]
+    return replace(
+        total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements,
+        agreement=agreement,
+    )  # fmt: skip
+
+
+def append_history_row(
+    history: np.ndarray,
+    columns: Columns,
+    n_generations: np.ndarray,
+    evaluations: np.ndarray,
+    is_changed: np.ndarray,
+    best: np.ndarray,
+    x: np.ndarray,
+    violation: np.ndarray | None = None,
+) -> np.ndarray:
+    """Append what followed the search to the history: (R, G + 1, columns), after each run's n_generations (R,) rows.
+
+    evaluations: that it took. best, x, violation: of the answers that `is_changed` (R,).
+    """
+    extended = np.concatenate([history, history[:, -1:]], axis=1)
+    last = extended[np.arange(len(n_generations)), n_generations - 1]  # (R, columns)
+    record = Record.unpack(last, columns, HISTORY_FIRST_COLUMN)  # views
+    record.evaluations[:] = evaluations
+    record.best[:, 0] = np.where(is_changed, best, record.best[:, 0])
+    if record.violation is not None and violation is not None:
+        record.violation[:] = np.where(is_changed, violation, record.violation)
+    if record.x is not None:
+        record.x[:] = np.where(is_changed[:, None], x, record.x)
+    number = np.arange(extended.shape[1])[None, :]
+    extended = np.where((number >= n_generations[:, None])[:, :, None], last[:, None, :], extended)
+    Record.unpack(extended, columns, HISTORY_FIRST_COLUMN).evaluations[number > n_generations[:, None]] = (
+        0  # a run that is over takes no more
+    )
+    return extended
 
 
 def _slice_width(task: Task) -> int:

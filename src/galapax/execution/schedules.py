@@ -24,10 +24,11 @@ from galapax.algorithms import algorithm_name
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, Record
 from galapax.core.restarts import (
-    MIN_AGREEING_SEARCHES,
+    STOP_CONFIDENCE,
     NextSearch,
     SearchSummary,
-    count_agreeing_searches,
+    estimate_confidence,
+    summarize_agreement,
     value_resolution,
 )
 from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
@@ -107,7 +108,8 @@ class IndependentSchedule:
         initial = task.initial
         if initial is not None and initial.ndim == 3 and n_cells > 1:
             initial = np.tile(initial, (n_cells, 1, 1))
-        group = Group(task, task.search(), keys, cells, initial, width=self.width)
+        run_numbers = np.tile(task.first_run + np.arange(task.runs), n_cells)
+        group = Group(task, task.search(), keys, cells, run_numbers, initial, width=self.width)
         return [group if self.row is None else self._group_of_run(group, self.row)]
 
     def _group_of_run(self, group: Group, row: int) -> Group:
@@ -123,6 +125,7 @@ class IndependentSchedule:
             search=select_rows(group.search, rows),
             keys=group.keys[rows],
             cells=group.cells[rows],
+            run_numbers=group.run_numbers[rows],
             initial=initial,
             active_rows=np.array([row - first]),
             is_local=True,
@@ -227,8 +230,9 @@ def build_outcome(
     longest = max((len(rows) for rows in histories), default=0)
     padded = [np.pad(rows, ((0, longest - len(rows)), (0, 0)), "edge") for rows in histories]
     best = [min(run.outcomes, key=lambda outcome: (outcome.track.violation[0], outcome.track.best[0])) for run in runs]
+    track = Track.join([merge_tracks(run) for run in runs])
     return Outcome(
-        track=Track.join([merge_tracks(run) for run in runs]),
+        track=replace(track, mean=np.array([outcome.track.mean[0] for outcome in best])),
         history=np.stack(padded) if padded else None,
         x=np.concatenate([outcome.x for outcome in best]),
         populations=populations,
@@ -237,7 +241,7 @@ def build_outcome(
         stopped=stopped,
         device_seconds=device_seconds,
         sizes=[run.sizes for run in runs],
-        searches=[(count_agreeing_searches(run.past), len(run.past)) for run in runs],
+        agreement=[summarize_agreement(run.past) for run in runs],
         refinements=[refinement_rows(run) for run in runs],
         snapshots=_merge_snapshots(runs[0]) if len(runs) == 1 else {},  # one run alone has any
     )
@@ -382,6 +386,7 @@ class RestartSchedule:
             search,
             keys=np.stack([state.next_key() for state in states]),
             cells=np.array([state.cell for state in states]),
+            run_numbers=np.array([self.task.first_run + state.row % self.task.runs for state in states]),
             initial=group_task.initial,
             width=None if self.sizes is None else self.sizes[len(first.state.past)],
             states=states,
@@ -516,7 +521,7 @@ def _next_search(task: Task, run: RestartState) -> NextSearch | Stop:
         if past[-1].stop is Stop.TARGET:
             return Stop.TARGET
         # a target that was asked for is looked for until the budget is spent
-        if not math.isfinite(task.rules.target) and count_agreeing_searches(past) >= MIN_AGREEING_SEARCHES:
+        if not math.isfinite(task.rules.target) and estimate_confidence(past) >= STOP_CONFIDENCE:
             return Stop.TOLERANCE
         if task.rules.generations != UNLIMITED and run.generations >= task.rules.generations:
             return Stop.BUDGET

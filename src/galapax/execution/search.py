@@ -210,8 +210,8 @@ class Search:
         carry = self.begin(keys, initial)
         if type(self.algorithm).start is Algorithm.start:
             return carry
-        asked = self.ask(carry, 1)
-        started = self.start(asked, self.evaluate(asked, keys))
+        pending = self.ask(carry, 1)
+        started = self.start(pending, self.evaluate(pending, keys))
         state = started.state._replace(candidates=carry.state.candidates)  # not repaired yet
         if carry.stop_state is None or carry.stop_state.state is None:
             return carry._replace(state=state)
@@ -224,10 +224,10 @@ class Search:
             state = state._replace(candidates=self._repair(state.candidates, number))
         return Carry(state, None if carry.stop_state is None else StopState(None, carry.stop_state.stop_columns))
 
-    def evaluate(self, asked: Carry, keys: Array) -> Evaluation:
+    def evaluate(self, pending: Carry, keys: Array) -> Evaluation:
         """Evaluate the candidates of a traced objective. keys: (R, 2), of the generation."""
         assert self.objective is not None and self.consts is not None
-        state: State | CandidatesOnly = asked.state
+        state: State | CandidatesOnly = pending.state
         if self.objective.is_random:
             noise_keys = jax.vmap(lambda key: random.fold_in(key, random.Stream.NOISE))(keys)
             state = CandidatesOnly(jax.vmap(append_keys)(state.candidates, noise_keys))
@@ -235,33 +235,33 @@ class Search:
             return evaluate_sharded(self.objective, self.consts, state.candidates, self.n_devices)
         return self.objective.evaluate(self.consts, state)
 
-    def start(self, asked: Carry, evaluation: Evaluation) -> Carry:
+    def start(self, pending: Carry, evaluation: Evaluation) -> Carry:
         """Call the algorithm's `start` with the evaluation of the first candidates, before `tell`."""
 
         def one(algorithm: Algorithm, state: State, evaluation: Evaluation) -> State:
             return algorithm.start(state, evaluation, self.shape)
 
-        axes = run_axes(asked.state)
+        axes = run_axes(pending.state)
         every = jax.vmap(one, in_axes=(self.setting_axes, axes, 0), out_axes=axes)
-        return asked._replace(state=every(self.algorithm, asked.state, evaluation))
+        return pending._replace(state=every(self.algorithm, pending.state, evaluation))
 
     def tell(
-        self, asked: Carry, keys: Array, number: Array | int, evaluation: Evaluation, ends: bool | None = None
+        self, pending: Carry, keys: Array, number: Array | int, evaluation: Evaluation, ends: bool | None = None
     ) -> tuple[Carry, Array]:
         """Complete generation `number` of every run: return the new carry and a packed Record (columns, R).
 
         keys: (R, 2), of the runs for this generation. ends: whether it is the last of a round (see `round`), if that is
         known when the program is compiled.
         """
-        axes = run_axes(asked.state)
-        stop_columns = None if asked.stop_state is None else asked.stop_state.stop_columns
-        evaluation = self.masked(asked, number, evaluation)
+        axes = run_axes(pending.state)
+        stop_columns = None if pending.stop_state is None else pending.stop_state.stop_columns
+        evaluation = self.mask_inactive(pending, number, evaluation)
 
         def one(algorithm: Algorithm, key: Array, state: State, evaluation: Evaluation) -> State:
             return algorithm.step(key, state, evaluation)
 
         step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
-        state = self._apply_cycle(step(self.algorithm, keys, asked.state, evaluation), keys, number, ends)
+        state = self._apply_cycle(step(self.algorithm, keys, pending.state, evaluation), keys, number, ends)
         if self._snaps:
             state = state._replace(candidates=self._on_grid(keys, state))
         termination = None if stop_columns is None else self._termination_at_round_end(state, number, ends)
@@ -298,32 +298,33 @@ class Search:
             if stop_columns is None or self.rules.evaluations is None
             else jnp.asarray(self.rules.evaluations) - stop_columns[:, SPENT]
         )
-        n_candidates = None if evaluation.known is None else self.counts(asked, number, evaluation.known)
+        n_candidates = None if evaluation.known is None else self.counts(pending, number, evaluation.known)
         in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0, 0)
         stop_columns, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
-            self.algorithm, asked.state, state, evaluation, stop_columns, termination, budget, n_candidates
+            self.algorithm, pending.state, state, evaluation, stop_columns, termination, budget, n_candidates
         )
-        before = asked.state if self._keeps(keys) else None
+        before = pending.state if self._keeps(keys) else None
         return Carry(state, None if stop_columns is None else StopState(before, stop_columns)), row
 
     def generation(
         self, carry: Carry, keys: Array, number: Array | int, ends: bool | None = None
     ) -> tuple[Carry, Array]:
         """Ask, evaluate and tell, for a traced objective. keys: (R, 2), of the generation."""
-        asked, lost = self.ask(carry, number), None
+        pending, lost = self.ask(carry, number), None
         if self.differences:
-            asked, lost = repair_traced(self, asked, number)
-        evaluation = self.evaluate(asked, keys)
+            pending, lost = repair_traced(self, pending, number)
+        evaluation = self.evaluate(pending, keys)
         if self.resamples:
-            asked, evaluation = resample_failed(self, asked, keys, number, evaluation)
+            pending, evaluation = resample_failed(self, pending, keys, number, evaluation)
         if lost is not None:
             evaluation = evaluation._replace(lost=lost if evaluation.lost is None else lost + evaluation.lost)
-        return self.tell(asked, keys, number, evaluation, ends)
+        return self.tell(pending, keys, number, evaluation, ends)
 
     def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
         """Return the results of the runs. cells: (R,), the cell of each run, from 0 to count - 1; -1 for none."""
         state = active_state(carry)
-        solutions = select_solutions(self.algorithm, state)
+        every = jax.vmap(select_solutions, in_axes=(self.setting_axes, run_axes(state)))
+        solutions: Population = every(self.algorithm, state)
         rows = jax.vmap(best_index)(solutions)
         best = jax.tree.map(lambda a: jax.vmap(lambda in_cell, row: in_cell[row])(a, rows), solutions)
         opponents, by_method = select_opponents(self.algorithm, state), count_by_method(self.algorithm, state)
@@ -382,7 +383,7 @@ class Search:
         turn = rows_to_repair(self, candidates.shape[1], number)
         return candidates.at[:, turn].set(jax.vmap(jax.vmap(repair))(candidates[:, turn]))  # codes have no slope
 
-    def counts(self, asked: Carry, number: Array | int, known: Array | None = None) -> Array:
+    def counts(self, pending: Carry, number: Array | int, known: Array | None = None) -> Array:
         """Return how many candidates of each run are to be evaluated, (R,): the first ones.
 
         known: candidates (R, n) that cost no evaluation.
@@ -391,9 +392,9 @@ class Search:
         def one(algorithm: Algorithm, state: State) -> Array:
             return jnp.asarray(count_evaluations(algorithm, state, number), jnp.int32)
 
-        axes = (self.setting_axes, run_axes(asked.state))
-        counts = jax.vmap(one, in_axes=axes)(self.algorithm, asked.state)
-        remaining = self._evaluations_left(asked)
+        axes = (self.setting_axes, run_axes(pending.state))
+        counts = jax.vmap(one, in_axes=axes)(self.algorithm, pending.state)
+        remaining = self._evaluations_left(pending)
         if not self.splits_last or remaining is None:
             return counts
         remaining = remaining - jnp.where(remaining > self.repair_cost, self.repair_cost, 0)
@@ -407,16 +408,16 @@ class Search:
         """Evaluations of the repairs of a generation: each takes the values and the partial derivatives at a point."""
         return self.repairs * (1 + self.bounds.dim)
 
-    def affords_repairs(self, asked: Carry) -> Array | None:
+    def affords_repairs(self, pending: Carry) -> Array | None:
         """Return whether each run has evaluations left for repairs and a candidate, (R,); None if all have."""
-        remaining = self._evaluations_left(asked)
+        remaining = self._evaluations_left(pending)
         return None if not self.splits_last or remaining is None else remaining > self.repair_cost
 
-    def _evaluations_left(self, asked: Carry) -> Array | None:
+    def _evaluations_left(self, pending: Carry) -> Array | None:
         """Return the evaluations left to each run, (R,); None without a limit."""
-        if asked.stop_state is None or self.rules.evaluations is None:
+        if pending.stop_state is None or self.rules.evaluations is None:
             return None
-        return jnp.asarray(self.rules.evaluations) - asked.stop_state.stop_columns[:, SPENT]
+        return jnp.asarray(self.rules.evaluations) - pending.stop_state.stop_columns[:, SPENT]
 
     def _count_affordable(self, count: Array | int, remaining: Array | None) -> Array | int:
         """How many evaluations a run makes in a generation of so many candidates. remaining: what its budget allows."""
@@ -424,17 +425,19 @@ class Search:
             return count + self.repair_cost
         return jnp.minimum(count + jnp.where(remaining > self.repair_cost, self.repair_cost, 0), remaining)
 
-    def spare(self, asked: Carry, number: Array | int) -> Array | None:
+    def spare(self, pending: Carry, number: Array | int) -> Array | None:
         """Return the evaluations left to each run after generation `number`, (R,); None without a limit."""
-        remaining = self._evaluations_left(asked)
-        return None if remaining is None else remaining - self._count_affordable(self.counts(asked, number), remaining)
+        remaining = self._evaluations_left(pending)
+        return (
+            None if remaining is None else remaining - self._count_affordable(self.counts(pending, number), remaining)
+        )
 
-    def masked(self, asked: Carry, number: Array | int, evaluation: Evaluation) -> Evaluation:
+    def mask_inactive(self, pending: Carry, number: Array | int, evaluation: Evaluation) -> Evaluation:
         """Set the values of inactive candidates to +inf."""
         if self.algorithm.traits.fixed_evaluations and not self.splits_last:
             return evaluation
-        rows = jnp.arange(asked.state.candidates.shape[1], dtype=jnp.int32)
-        is_evaluated = rows < self.counts(asked, number, evaluation.known)[:, None]
+        rows = jnp.arange(pending.state.candidates.shape[1], dtype=jnp.int32)
+        is_evaluated = rows < self.counts(pending, number, evaluation.known)[:, None]
         return evaluation._replace(
             objectives=jnp.where(is_evaluated[..., None], evaluation.objectives, jnp.inf),
             violation=None if evaluation.violation is None else jnp.where(is_evaluated, evaluation.violation, jnp.inf),

@@ -100,8 +100,9 @@ def solve(
             return not (interrupt_state.seen or watch.is_past_deadline)
 
         total = polish(task, clock, total, may_continue)
-        total = recheck_answers(task, total, box)
-        total = estimate_answers(task, total, task.first_run + np.arange(len(total.x)) % task.runs, box, may_continue)
+        numbers = task.first_run + np.arange(len(total.x)) % task.runs
+        total = recheck_answers(task, total, numbers, box)
+        total = estimate_answers(task, total, numbers, box, may_continue)
         if session is not None and isinstance(total.polish, Polish):
             session.on_polish(total.track)
         timings.done = time.perf_counter()
@@ -208,7 +209,7 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
             outcome = polish(task, clock, outcome)
         elif total.polish is not None:
             outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
-        outcome = recheck_answers(replay_task, outcome, box)
+        outcome = recheck_answers(replay_task, outcome, np.array([number]), box)
         outcome = estimate_answers(replay_task, outcome, np.array([number]), box)
         seconds = time.perf_counter() - began
         run_task = replace(task.of_cell(row // task.runs), rules=rules).with_options(runs=range(number, number + 1))

@@ -13,7 +13,8 @@ import numpy as np
 from jax import Array, lax
 
 from galapax.core.errors import InputError
-from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Columns, Population, Record
+from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.restarts import Agreement
 from galapax.core.space import NumberArray
 from galapax.core.stop import RUNNING, Stop
 from galapax.execution.search import REASON, Carry, Finished, LastSamples, Search
@@ -342,7 +343,7 @@ class Outcome:
     stopped: Stop | None = None  # what ended it before the runs' own rules did
     device_seconds: float = 0.0  # spent waiting for chunks of generations
     sizes: list[list[int]] = field(default_factory=list)  # of each run: how many runs the slices of its searches had
-    searches: list[tuple[int, int]] = field(default_factory=list)  # and how many agreed on the best, of how many
+    agreement: list[Agreement] = field(default_factory=list)  # of each run that restarts: of its searches
     by_method: list[list[int]] = field(default_factory=list)  # of each run: evaluations of each method, if it has some
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
     snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
@@ -367,7 +368,7 @@ class Outcome:
             "last": None if self.last is None else jax.tree.map(lambda part: part[chosen], self.last),
             "estimate": None if self.estimate is None else self.estimate.rows(chosen),
         }  # fmt: skip
-        for name in ("sizes", "searches", "refinements", "by_method"):
+        for name in ("sizes", "agreement", "refinements", "by_method"):
             per_run = getattr(self, name)
             fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
         return replace(self, track=track, history=history, **fields)
@@ -396,6 +397,7 @@ class Outcome:
             stopped=stopped,
             device_seconds=seconds,
             sizes=[widths for b in batches for widths in b.sizes],
+            agreement=[agreement for b in batches for agreement in b.agreement],
             by_method=[counts for b in batches for counts in b.by_method],
             snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
             refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
@@ -405,37 +407,6 @@ class Outcome:
 
 def _join_last(parts: list[LastSamples]) -> LastSamples | None:
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts) if parts else None
-
-
-def append_history_row(
-    history: np.ndarray,
-    columns: Columns,
-    n_generations: np.ndarray,
-    evaluations: np.ndarray,
-    is_changed: np.ndarray,
-    best: np.ndarray,
-    x: np.ndarray,
-    violation: np.ndarray | None = None,
-) -> np.ndarray:
-    """Append what followed the search to the history: (R, G + 1, columns), after each run's n_generations (R,) rows.
-
-    evaluations: that it took. best, x, violation: of the answers that `is_changed` (R,).
-    """
-    extended = np.concatenate([history, history[:, -1:]], axis=1)
-    last = extended[np.arange(len(n_generations)), n_generations - 1]  # (R, columns)
-    record = Record.unpack(last, columns, HISTORY_FIRST_COLUMN)  # views
-    record.evaluations[:] = evaluations
-    record.best[:, 0] = np.where(is_changed, best, record.best[:, 0])
-    if record.violation is not None and violation is not None:
-        record.violation[:] = np.where(is_changed, violation, record.violation)
-    if record.x is not None:
-        record.x[:] = np.where(is_changed[:, None], x, record.x)
-    number = np.arange(extended.shape[1])[None, :]
-    extended = np.where((number >= n_generations[:, None])[:, :, None], last[:, None, :], extended)
-    Record.unpack(extended, columns, HISTORY_FIRST_COLUMN).evaluations[number > n_generations[:, None]] = (
-        0  # a run that is over takes no more
-    )
-    return extended
 
 
 def best_of_run(outcome: Outcome, row: int) -> Population:

@@ -62,7 +62,7 @@ from galapax.objective.traced import Traced, probe, sample_equalities, trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
 MIN_DEFAULT_GENERATIONS = 1000  # of a run that nothing limits, even if they take more evaluations than usual
-NOISY_SEARCH_SHARE = 0.5  # of the evaluations of a random objective, for the search; the others estimate its answer
+NOISY_SEARCH_SHARE = 2 / 3  # of the evaluations of a random objective, for the search; the others estimate its answer
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Task:
         """Return the task with other values of some options."""
         return replace(self, options=replace(self.options, **changes))
 
-    def decoded(self, genes: np.ndarray) -> np.ndarray:
+    def decode(self, genes: np.ndarray) -> np.ndarray:
         """Return x (..., d) of genes (..., d)."""
         return genes if self.problem.space is None else self.problem.space.decode(genes)
 
@@ -185,7 +185,7 @@ class Task:
 
 def _may_split(options: Options) -> bool:
     """Whether a generation may be evaluated in part."""
-    return options.blackbox and options.islands is None and not options.workers.asynchronous
+    return options.blackbox
 
 
 def problem_of(

@@ -157,7 +157,7 @@ class KernelBackend:
             target = max(target, min(TABLE_GENERATIONS, MAX_KERNEL_CHUNK_SECONDS / generation_seconds))
         return max(1, min(self.max_generations, 8 * length, int(target)))
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Any]]:
+    def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Array]]:
         chunks = [self._chunk(batch, first, count) for batch in batches]
 
         def call(chunk: Call) -> Any:

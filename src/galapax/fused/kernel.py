@@ -14,7 +14,7 @@ from jax import Array
 
 from galapax.core.algorithm import is_shared
 from galapax.core.stop import RUNNING
-from galapax.execution.search import REASON, Carry, Search, StopState
+from galapax.execution.search import REASON, Carry, Search, StopState, TracedObjective
 from galapax.fused.array_ir import NotFusible
 from galapax.fused.kernel_source import KernelSource, LaunchShape, lower_generation
 from galapax.numerics import compile_cache, devices, disk_cache, random
@@ -35,7 +35,7 @@ def kernel_key(search: Search) -> Hashable:
     return tree, _leaf_types(search, leaves)
 
 
-def _leaf_types(search: Search, leaves: list[Any]) -> tuple[tuple[bool, tuple[int, ...], Any], ...]:
+def _leaf_types(search: Search, leaves: list[Array]) -> tuple[tuple[bool, tuple[int, ...], np.dtype], ...]:
     flags = _per_run_settings(search)
     return tuple((flag, leaf.shape[1 if flag else 0 :], leaf.dtype) for leaf, flag in zip(leaves, flags, strict=True))
 
@@ -95,7 +95,7 @@ def _trace_and_lower(search: Search, carry: Carry, shape: LaunchShape) -> Kernel
     return lower_generation(closed, settings, carried, stop_part, REASON, shape)
 
 
-def _with_library_trigonometry(objective: Any) -> Any:
+def _with_library_trigonometry(objective: TracedObjective | None) -> TracedObjective | None:
     """Return the objective with the C library's sine and cosine: those of trigonometry.py are for XLA on a CPU."""
     return replace(objective, own_trigonometry=False) if isinstance(objective, Formulas) else objective
 
@@ -110,7 +110,7 @@ def _per_run_settings(search: Search) -> list[bool]:
     if (limits is None or np.ndim(limits) == 0) and not any(map(np.ndim, jax.tree.leaves(search.algorithm))):
         return [False] * len(jax.tree.leaves(search))  # the common case, quickly: many calls take a few milliseconds
 
-    def is_per_run(leaf: Any) -> Any:
+    def is_per_run(leaf: Any) -> object:
         return jax.tree.map(lambda _: False, leaf) if is_shared(leaf) else np.ndim(leaf) > 0
 
     algorithm = jax.tree.map(is_per_run, search.algorithm, is_leaf=is_shared)
@@ -128,13 +128,13 @@ def _per_run_settings(search: Search) -> list[bool]:
 
 
 def _per_run_carry(carry: Carry) -> list[bool]:
-    def is_per_run(leaf: Any) -> Any:
+    def is_per_run(leaf: object) -> object:
         return jax.tree.map(lambda _: False, leaf) if is_shared(leaf) else True
 
     return jax.tree.leaves(jax.tree.map(is_per_run, carry, is_leaf=is_shared))
 
 
-def _single_run_shapes(tree: Any, is_per_run: list[bool]) -> Any:
+def _single_run_shapes(tree: object, is_per_run: list[bool]) -> Any:
     """Return the shapes of a tree of arrays for a single run."""
     leaves, structure = jax.tree.flatten(tree)
     shapes = [

@@ -1,7 +1,8 @@
 """What to evaluate next, where an evaluation is expensive: a portfolio of local methods that share what they learn.
 
 A run begins with one descent from the middle of the box. Then several searches take turns: descents from elsewhere,
-and a CMA-ES with a surrogate around the best point. Each gets evaluations by what it achieved: the one that holds the
+a CMA-ES with a surrogate around the best point, and a search of one variable after the other if a few values say that
+the objective is a sum over the variables. Each gets evaluations by what it achieved: the one that holds the
 best value goes on most of the time, the others often enough to catch up. Under constraints descents are those of the
 trust region, which models each constraint; without any they are those of SQP. With integers or choices they combine
 models with moves to neighbours, and every point lies on the grid.
@@ -13,17 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from galapax.local.coordinate_search import CoordinateSearch, is_additive
 from galapax.local.log import SampleLog
 from galapax.local.mixed_descent import Grid, MixedDescent
 from galapax.local.sqp_by_differences import FIRST_RADIUS, SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES
 from galapax.local.trust_region import TrustRegion
 
+ADDITIVITY_TEST = 12  # evaluations a variable, after which it is tested whether the objective is a sum over variables
 LEADER_WEIGHT = 3.0  # evaluations of the search with the best value for each one of another
+ADDITIVE_WEIGHT = 20.0  # the same where the search with the best value goes variable by variable
 FIRST_SIGMA = 0.2  # of the surrogate-assisted search, share of the box
 MODEL_FINAL_RADIUS = 1e-5  # of the trust region, before differences take over
 POLISH_RADIUS = 0.1  # of the SQP steps then
@@ -43,10 +47,12 @@ METHODS = (
     "quadratic models",
     "SQP by differences",
     "CMA-ES with a surrogate",
+    "coordinate search",
     "models and neighbours",
 )
-START, MODELS, SQP, SURROGATE, NEIGHBOURS = range(len(METHODS))
+START, MODELS, SQP, SURROGATE, COORDINATES, NEIGHBOURS = range(len(METHODS))
 
+Answer = TypeVar("Answer")
 Moves = Generator[np.ndarray, np.ndarray, None]
 NamedMoves = Generator[tuple[int, np.ndarray], np.ndarray, None]  # with the place in METHODS of what asks
 
@@ -122,6 +128,7 @@ class FewEvaluations:
         self.members: list[Member] = []
         self.minima: list[Minimum] = []
         self.descents = 0
+        self.next_additivity_test: float = ADDITIVITY_TEST * dim
         self.evaluations = np.zeros(len(METHODS), int)  # of each method
         self._outstanding: list[tuple[Member, int]] = []
 
@@ -183,6 +190,12 @@ class FewEvaluations:
         is_long = self.grid is not None and self.log.n >= FIRST_DESCENT_SHARE * self.log.dim
         if len(self.members) == 1 and (self.descents >= 1 or is_long):
             self.members.append(self.open_member())
+        may_be_additive = self.log.dim > 1 and not self.log.is_constrained and self.grid is None
+        if self.log.n >= self.next_additivity_test and may_be_additive:
+            self.next_additivity_test *= 2
+            if not self.log.looks_convex():  # otherwise descents are enough
+                self.members.append(Member("coordinates", self.search_coordinates()))
+                self.next_additivity_test = np.inf
 
     def learn(self, points: np.ndarray, objective: np.ndarray, ineq: np.ndarray, eq: np.ndarray) -> None:
         """Take up values of points (n, d) that were not asked for."""
@@ -217,8 +230,13 @@ class FewEvaluations:
         return len(values) >= AGREEING_DESCENTS or (is_far_apart and self.log.looks_convex())
 
     def priority(self, member: Member) -> float:
-        """Evaluations so far, counted less for the member with the best value; the least comes next."""
+        """Evaluations so far, counted less for the member with the best value; the least comes next.
+
+        A search by variables counts as one that leads from the beginning, as it knows more of the problem.
+        """
         leads = member.best <= min(other.best for other in self.members)
+        if member.name == "coordinates":
+            return member.evaluations / (ADDITIVE_WEIGHT if leads else LEADER_WEIGHT)
         return member.evaluations / (LEADER_WEIGHT if leads else 1.0)
 
     def open_member(self) -> Member:
@@ -259,6 +277,11 @@ class FewEvaluations:
                 self.minima.append(Minimum(start, self.log.x[row].copy(), violation, value))
             start = self.choose_start()
 
+    def search_coordinates(self) -> NamedMoves:
+        """A search of one variable after the other around the best point, if the objective is a sum over variables."""
+        if (yield from attribute(COORDINATES, is_additive(self.log))):
+            yield from attribute(COORDINATES, CoordinateSearch(self.log, self.log.best()).run())
+
     def evolve(self) -> NamedMoves:
         """CMA-ES with a surrogate around the best point, then with twice the population."""
         population = None
@@ -290,11 +313,14 @@ def snap_moves(moves: Moves, grid: Grid) -> Moves:
         return
 
 
-def attribute(method: int, moves: Moves) -> NamedMoves:
-    """The moves of one method, with its place in METHODS."""
+def attribute(
+    method: int, moves: Generator[np.ndarray, np.ndarray, Answer]
+) -> Generator[tuple[int, np.ndarray], np.ndarray, Answer]:
+    """The moves of one method, with its place in METHODS, and what they return."""
     try:
         points = next(moves)
         while True:
             points = moves.send((yield method, points))
-    except StopIteration:
-        return
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer

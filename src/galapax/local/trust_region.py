@@ -43,7 +43,7 @@ class Quadratic(NamedTuple):
         """Gradients (r, d) at a displacement (d,)."""
         return self.gradient + self.hessian @ s
 
-    def moved(self, s: np.ndarray) -> Quadratic:
+    def shift_origin(self, s: np.ndarray) -> Quadratic:
         """The same functions, of displacements from s."""
         return Quadratic(self(s), self.slope(s), self.hessian)
 
@@ -315,7 +315,7 @@ class TrustRegion:
                 bad_steps += 1
                 direction = self.weakest_direction(self.choose_points()) if bad_steps <= 2 * d else None
                 if direction is not None and ratio < 0 and np.isfinite(after):
-                    self.rows += list((yield self.geometry_point(model.moved(log.x[self.row] - x), direction)))
+                    self.rows += list((yield self.geometry_point(model.shift_origin(log.x[self.row] - x), direction)))
                     self.choose_center()
                 else:
                     self.radius = max(0.5 * min(self.radius, length), 0.1 * self.radius)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from galapax.core.errors import InputError
 from galapax.core.problem import MAX_EXACT_HYPERVOLUME_OBJECTIVES
@@ -21,7 +21,7 @@ MAX_HYPERVOLUME_REDUCTION = 4096  # points that one reduction goes over; XLA tak
 HYPERVOLUME_UNROLL = 8  # points that one step of a loop on a CPU takes
 
 
-def hypervolume_2d(objectives: Array, reference: Any, counted: Array | None = None) -> Array:
+def hypervolume_2d(objectives: Array, reference: ArrayLike, counted: Array | None = None) -> Array:
     """The hypervolume of two objectives (n, 2), a scalar, by sorting.
 
     counted: (n,) bool, which rows take part, such as the feasible ones. Dominated rows may take part, they add nothing.
@@ -33,7 +33,7 @@ def hypervolume_2d(objectives: Array, reference: Any, counted: Array | None = No
     return jnp.sum((corner[0] - f1) * (before - least))
 
 
-def hypervolume_3d(objectives: Array, reference: Any, counted: Array | None = None) -> Array:
+def hypervolume_3d(objectives: Array, reference: ArrayLike, counted: Array | None = None) -> Array:
     """The hypervolume of three objectives (n, 3), a scalar, exactly, by O(n^2) work. counted: as for two.
 
     Points come in order of f3. Each adds the area over f1 and f2 that it dominates and none before it does, times the
@@ -46,14 +46,14 @@ def hypervolume_3d(objectives: Array, reference: Any, counted: Array | None = No
     rows = jnp.arange(n, dtype=jnp.int32)
     widths = jnp.concatenate([x[1:], corner[:1]]) - x
 
-    def edge(k: Any, y_k: Array, z_k: Array, z_i: Array, i: Array) -> Array:
+    def edge(k: Array | int, y_k: Array, z_k: Array, z_i: Array, i: Array) -> Array:
         """f2 of the point k, where it comes before i in the order of f3; else the corner's."""
         before = (z_k < z_i) | ((z_k == z_i) & (k < i))
         return jnp.where(before, y_k, corner[1])
 
     if devices.on_cpu():
 
-        def add(k: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        def add(k: Array | int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             least, area = carry
             least = jnp.minimum(least, edge(k, y[k], z[k], z, rows))
             return least, area + jnp.where(rows <= k, widths[k], 0) * jnp.maximum(least - y, 0)
@@ -79,7 +79,7 @@ def hypervolume_3d(objectives: Array, reference: Any, counted: Array | None = No
 
 def hypervolume_estimate(
     objectives: Array,
-    reference: Any,
+    reference: ArrayLike,
     counted: Array | None = None,
     seed: int = 0,
     directions: int = ESTIMATE_DIRECTIONS,
@@ -104,7 +104,7 @@ def hypervolume_estimate(
 
     if devices.on_cpu():
 
-        def farther(i: Any, best: Array) -> Array:
+        def farther(i: Array | int, best: Array) -> Array:
             least = scaled[0][i] * inverse[0]
             for r, v in zip(scaled[1:], inverse[1:], strict=True):
                 least = jnp.minimum(least, r[i] * v)
@@ -123,9 +123,9 @@ def hypervolume_estimate(
     powers = length**m
     unit = math.pi ** (m / 2) / (2**m * math.gamma(m / 2 + 1))
     volume = unit * math.prod(span[1:], start=span[0])
-    found = jnp.any(inside)
+    is_any_inside = jnp.any(inside)
     error = jnp.std(powers) / math.sqrt(directions)
-    return jnp.where(found, volume * jnp.mean(powers), 0), jnp.where(found, volume * error, 0)
+    return jnp.where(is_any_inside, volume * jnp.mean(powers), 0), jnp.where(is_any_inside, volume * error, 0)
 
 
 def hypervolume_by_generation(objectives: Array, reference: Array, counted: Array) -> tuple[Array, Array | None]:
@@ -138,7 +138,9 @@ def hypervolume_by_generation(objectives: Array, reference: Array, counted: Arra
     return hypervolume_estimate(objectives, reference, counted)
 
 
-def _inside(objectives: Any, reference: Any, counted: Array | None, m: int) -> tuple[tuple[Array, ...], Array, Array]:
+def _inside(
+    objectives: Array, reference: ArrayLike, counted: Array | None, m: int
+) -> tuple[tuple[Array, ...], Array, Array]:
     """The objectives as columns, with the corner's values for rows that do not count; the corner (m,), and who counts.
 
     A row counts that is finite, dominates the corner, and is not left out by `counted`.

@@ -9,9 +9,12 @@ import importlib
 import itertools
 import math
 import warnings
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError, MissingPackage
@@ -40,7 +43,7 @@ __all__ = [
 MIN_KNEE_DEPTH = 0.05  # a concave front whose ends are not reached yet has corners a little before the plane
 
 
-def hypervolume(front: Any, reference: Any) -> float:
+def hypervolume(front: ArrayLike, reference: ArrayLike) -> float:
     """The volume that the front dominates up to the reference point (m,), exactly; needs the package `moocore`.
 
     Zitzler & Thiele (1999), IEEE Trans. Evol. Comput. 3(4):257-271. Points that do not dominate the reference point add
@@ -63,7 +66,7 @@ def volume(points: np.ndarray, corner: np.ndarray) -> float:
     return float(moocore().hypervolume(inside, ref=corner)) if len(inside) else 0.0
 
 
-def moocore() -> Any:
+def moocore() -> ModuleType:
     """The package that measures hypervolumes of any number of objectives exactly."""
     try:
         return importlib.import_module("moocore")
@@ -74,7 +77,7 @@ def moocore() -> Any:
         ) from None
 
 
-def igd(front: Any, true_front: Any) -> float:
+def igd(front: ArrayLike, true_front: ArrayLike) -> float:
     """The mean distance from each point of the true front (k, m) to the nearest of this front (n, m).
 
     Inverted generational distance: Coello Coello & Reyes Sierra (2004), MICAI 2004, LNCS 2972:688-697.
@@ -82,7 +85,7 @@ def igd(front: Any, true_front: Any) -> float:
     return float(np.mean(_nearest(*_two(front, true_front), lambda difference: difference)))
 
 
-def igd_plus(front: Any, true_front: Any) -> float:
+def igd_plus(front: ArrayLike, true_front: ArrayLike) -> float:
     """As `igd`, where only the objectives in which the front is worse than the true point count towards a distance.
 
     Ishibuchi, Masuda, Tanigaki & Nojima (2015), EMO 2015, LNCS 9019:110-125. Unlike `igd` it never calls a dominated
@@ -91,7 +94,7 @@ def igd_plus(front: Any, true_front: Any) -> float:
     return float(np.mean(_nearest(*_two(front, true_front), lambda difference: np.maximum(difference, 0))))
 
 
-def gd(front: Any, true_front: Any) -> float:
+def gd(front: ArrayLike, true_front: ArrayLike) -> float:
     """The mean distance from each point of this front (n, m) to the nearest of the true front (k, m).
 
     Generational distance: Van Veldhuizen & Lamont (2000), CEC 2000:204-211, doi:10.1109/CEC.2000.870296, with the mean
@@ -102,7 +105,7 @@ def gd(front: Any, true_front: Any) -> float:
     return float(np.mean(_nearest(true, points, lambda difference: difference)))
 
 
-def epsilon_additive(front: Any, true_front: Any) -> float:
+def epsilon_additive(front: ArrayLike, true_front: ArrayLike) -> float:
     """The least number that, subtracted from every objective of this front (n, m), makes it cover the true one (k, m).
 
     Additive epsilon: Zitzler, Thiele, Laumanns, Fonseca & Grunert da Fonseca (2003), IEEE Trans. Evol. Comput.
@@ -118,7 +121,7 @@ def epsilon_additive(front: Any, true_front: Any) -> float:
 MIN_R2_WEIGHTS = 500  # weight vectors where none are given
 
 
-def r2(front: Any, ideal: Any, weights: Any = None) -> float:
+def r2(front: ArrayLike, ideal: ArrayLike, weights: ArrayLike | None = None) -> float:
     """The mean over weight vectors of the best weighted Chebyshev distance to the ideal point (m,); less is better.
 
     R2: Hansen & Jaszkiewicz (1998), IMM-REP-1998-7, in the unary form of Brockhoff, Wagner & Trautmann (2012), GECCO
@@ -156,7 +159,7 @@ def simplex_lattice(m: int, count: int) -> np.ndarray:
     return (np.diff(ends, axis=1) - 1) / divisions
 
 
-def spread(front: Any, true_front: Any) -> float:
+def spread(front: ArrayLike, true_front: ArrayLike) -> float:
     """Deb's Delta of two objectives: how uneven the gaps along the front are, and how far its ends from the true ends.
 
     Deb, Pratap, Agarwal & Meyarivan (2002), equation 1: (d_f + d_l + sum |d_i - mean d|) / (d_f + d_l + (n - 1) mean d)
@@ -177,7 +180,9 @@ def spread(front: Any, true_front: Any) -> float:
 TRUE_POINTS = 1000  # of a problem's true front, where it is known
 
 
-def by_generation(result: Any, reference: Any = None, true_front: Any = None) -> dict[str, np.ndarray]:
+def by_generation(
+    result: Any, reference: ArrayLike | None = None, true_front: ArrayLike | None = None
+) -> dict[str, np.ndarray]:
     """How good the front was at each generation that `snapshots` kept, for any number of objectives.
 
     result: of `minimize` with snapshots. reference: (m,), by default the problem's reference_point. true_front: (k, m),
@@ -203,7 +208,7 @@ def by_generation(result: Any, reference: Any = None, true_front: Any = None) ->
             "by_generation needs a reference point for the hypervolume or a true front for the distances: give "
             "reference= or true_front=."
         )
-    measures: dict[str, Any] = {}
+    measures: dict[str, Callable[[np.ndarray], float]] = {}
     if reference is not None:
         corner = signs * _corner(reference, result.F)
         measures["hypervolume"] = lambda points: volume(points, corner)
@@ -247,7 +252,7 @@ def non_dominated(objectives: np.ndarray) -> np.ndarray:
     return stay[row.ravel()]
 
 
-def knee(front: Any) -> int:
+def knee(front: ArrayLike) -> int:
     """The row of the front's knee: the point that lies farthest towards the origin from the plane through its ends.
 
     Each objective is scaled to [0, 1] over the front, so that the ends lie on the plane where the scaled objectives add
@@ -261,7 +266,7 @@ def knee(front: Any) -> int:
     return _least(np.max(points, axis=1), failed)
 
 
-def weighted(front: Any, weights: Any) -> int:
+def weighted(front: ArrayLike, weights: ArrayLike) -> int:
     """The row with the least weighted sum of the objectives, each scaled to [0, 1] over the front.
 
     weights: (m,), at least 0, not all 0; only their ratios matter.
@@ -276,19 +281,19 @@ def weighted(front: Any, weights: Any) -> int:
     return _least(points @ (w / w.sum()), failed)
 
 
-def closest_to_ideal(front: Any) -> int:
+def closest_to_ideal(front: ArrayLike) -> int:
     """The row closest to the ideal point, the least of each objective, each scaled to [0, 1] over the front."""
     points, failed = _scale(front)
     return _least(np.linalg.norm(points, axis=1), failed)
 
 
-def closest_to(front: Any, point: np.ndarray) -> int:
+def closest_to(front: ArrayLike, point: np.ndarray) -> int:
     """The row closest to a point (m,), distances in units of the front's range."""
     points, failed = _scale(front)
     return _least(np.linalg.norm(points - _place(front, point), axis=1), failed)
 
 
-def achieving(front: Any, levels: np.ndarray, weights: Any = None) -> int:
+def achieving(front: ArrayLike, levels: np.ndarray, weights: ArrayLike | None = None) -> int:
     """The row that comes closest to reaching all levels (m,), or exceeds them by the most in its worst objective.
 
     By the achievement function of Wierzbicki (1980), LNEMS 177:468-486: the greatest of weighted distances to the
@@ -304,7 +309,7 @@ def achieving(front: Any, levels: np.ndarray, weights: Any = None) -> int:
     return _least(short_of.max(axis=1) + 1e-3 * short_of.sum(axis=1), failed)
 
 
-def _front(front: Any, name: str = "front") -> np.ndarray:
+def _front(front: ArrayLike, name: str = "front") -> np.ndarray:
     """Rows without failures, checked."""
     try:
         points = as_float_array(front)
@@ -315,7 +320,7 @@ def _front(front: Any, name: str = "front") -> np.ndarray:
     return points[np.isfinite(points).all(axis=1)]
 
 
-def _corner(reference: Any, front: Any, name: str = "reference") -> np.ndarray:
+def _corner(reference: ArrayLike, front: ArrayLike, name: str = "reference") -> np.ndarray:
     """A reference point for this front, checked."""
     m = np.shape(front)[-1]
     try:
@@ -327,7 +332,7 @@ def _corner(reference: Any, front: Any, name: str = "reference") -> np.ndarray:
     return corner
 
 
-def _two(front: Any, true_front: Any) -> tuple[np.ndarray, np.ndarray]:
+def _two(front: ArrayLike, true_front: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     points, true = _front(front), _front(true_front, "true_front")
     if points.shape[1] != true.shape[1]:
         raise InputError(f"front has {points.shape[1]} objectives and true_front {true.shape[1]}; both must agree.")
@@ -337,16 +342,16 @@ def _two(front: Any, true_front: Any) -> tuple[np.ndarray, np.ndarray]:
     return points, true
 
 
-def _nearest(points: np.ndarray, true: np.ndarray, tile: Any) -> np.ndarray:
+def _nearest(points: np.ndarray, true: np.ndarray, part: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """For each row of `true` the least length of part(point - true row), in pieces so that memory stays O(n + k)."""
     size = max(1, 2**22 // max(1, points.size))
     pieces = [true[i : i + size] for i in range(0, len(true), size)]
     return np.concatenate(
-        [np.sqrt((tile(points[None] - piece[:, None]) ** 2).sum(axis=2)).min(axis=1) for piece in pieces]
+        [np.sqrt((part(points[None] - piece[:, None]) ** 2).sum(axis=2)).min(axis=1) for piece in pieces]
     )
 
 
-def _scale(front: Any) -> tuple[np.ndarray, np.ndarray]:
+def _scale(front: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """The front with each objective scaled to [0, 1], and which rows failed (n,)."""
     points = _front(front)
     if not len(points):
@@ -357,7 +362,7 @@ def _scale(front: Any) -> tuple[np.ndarray, np.ndarray]:
     return (np.where(failed[:, None], low, whole) - low) / np.where(span > 0, span, 1), failed
 
 
-def _place(front: Any, point: np.ndarray) -> np.ndarray:
+def _place(front: ArrayLike, point: np.ndarray) -> np.ndarray:
     """A point (m,) in the units of `_scaled`."""
     points = _front(front)
     span = np.ptp(points, axis=0)

@@ -28,7 +28,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +91,10 @@ class HasSource(Protocol):
 
 
 def program_name(
-    function: Callable[..., Any], static: tuple[Any, ...], arguments: tuple[Any, ...], settings: tuple[Any, ...]
+    function: Callable[..., object],
+    static: tuple[object, ...],
+    arguments: tuple[object, ...],
+    settings: tuple[object, ...],
 ) -> str | None:
     """Compute the name of a program's file; None for a program that cannot be saved.
 
@@ -109,7 +112,7 @@ def program_name(
     return hashlib.sha256("\n".join(descriptions).encode()).hexdigest()
 
 
-def load(name: str, arguments: Any) -> tuple[jax.stages.Compiled, tuple[int, int]] | None:
+def load(name: str, arguments: object) -> tuple[jax.stages.Compiled, tuple[int, int]] | None:
     """Load the program of that name, for arguments like these, and the sizes saved with it; None if absent."""
     content = disk_cache.load(name, "program")
     if content is None:
@@ -243,6 +246,9 @@ def may_precompile() -> bool:
     return os.environ.get("GALAPAX_PRECOMPILE", "").lower() not in ("off", "0", "no")
 
 
+Output = TypeVar("Output")
+
+
 class Program(NamedTuple):
     """A compiled program and its memory."""
 
@@ -250,7 +256,7 @@ class Program(NamedTuple):
     size: int  # bytes of the program itself, estimated
     working_bytes: int  # while it runs, besides arguments and results
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         return self.compiled(*arguments)
 
     def zeros_like_output(self) -> Any:
@@ -302,14 +308,14 @@ class CompileCache:
 
     def call(
         self,
-        function: Callable[..., Any],
-        static: tuple[Any, ...],
-        *arguments: Any,
+        function: Callable[..., Output],
+        static: tuple[object, ...],
+        *arguments: object,
         donate: tuple[int, ...] = (),
         options: CompilerOptions | None = None,
         quick: bool = True,
         timer: CompileTimer | None = None,
-    ) -> Any:
+    ) -> Output:
         """Call function(*static, *arguments) compiled, with `static` as constants of the program.
 
         donate: positions of the arguments whose buffers are donated. options: of the compiler. quick: on a CPU, prefer
@@ -319,9 +325,9 @@ class CompileCache:
 
     def program(
         self,
-        function: Callable[..., Any],
-        static: tuple[Any, ...],
-        arguments: tuple[Any, ...],
+        function: Callable[..., object],
+        static: tuple[object, ...],
+        arguments: tuple[object, ...],
         donate: tuple[int, ...] = (),
         options: CompilerOptions | None = None,
         quick: bool = True,
@@ -446,21 +452,21 @@ class CompileTimer:
 
     def call(
         self,
-        function: Callable[..., Any],
-        static: tuple[Any, ...],
-        *arguments: Any,
+        function: Callable[..., Output],
+        static: tuple[object, ...],
+        *arguments: object,
         donate: tuple[int, ...] = (),
         options: CompilerOptions | None = None,
         quick: bool = True,
-    ) -> Any:
+    ) -> Output:
         """Call through the cache that all runs share, see `CompileCache.call`."""
         return PROGRAMS.call(function, static, *arguments, donate=donate, options=options, quick=quick, timer=self)
 
     def program(
         self,
-        function: Callable[..., Any],
-        static: tuple[Any, ...],
-        arguments: tuple[Any, ...],
+        function: Callable[..., object],
+        static: tuple[object, ...],
+        arguments: tuple[object, ...],
         donate: tuple[int, ...] = (),
         quick: bool = True,
     ) -> Program:
@@ -468,7 +474,7 @@ class CompileTimer:
         return PROGRAMS.program(function, static, arguments, donate, None, quick, self)
 
 
-def call(function: Callable[..., Any], static: tuple[Any, ...], *arguments: Any) -> Any:
+def call(function: Callable[..., Output], static: tuple[object, ...], *arguments: object) -> Output:
     """Call function(*static, *arguments) compiled, without timing the compilation."""
     return PROGRAMS.call(function, static, *arguments)
 
@@ -489,9 +495,9 @@ def count_compiled() -> int:
 
 
 def _program_key(
-    function: Callable[..., Any],
-    static: tuple[Any, ...],
-    arguments: tuple[Any, ...],
+    function: Callable[..., object],
+    static: tuple[object, ...],
+    arguments: tuple[object, ...],
     donate: tuple[int, ...],
     options: CompilerOptions | None,
 ) -> Hashable:
@@ -501,9 +507,9 @@ def _program_key(
 
 
 def _compile_program(
-    function: Callable[..., Any],
-    static: tuple[Any, ...],
-    arguments: tuple[Any, ...],
+    function: Callable[..., object],
+    static: tuple[object, ...],
+    arguments: tuple[object, ...],
     donate: tuple[int, ...],
     options: CompilerOptions | None,
     quick: bool,
@@ -520,7 +526,7 @@ def _compile_program(
         lapack.preload()
 
     # a new function each time: JAX caches traces per function object, so a program evicted here is freed there, too
-    def program(*arguments: Any) -> Any:
+    def program(*arguments: object) -> Any:
         return function(*static, *arguments)
 
     program.__name__ = program.__qualname__ = getattr(function, "__name__", "program")

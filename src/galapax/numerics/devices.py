@@ -10,11 +10,11 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -95,7 +95,7 @@ def device_name() -> str:
     return "CPU" if on_cpu() else default_device().device_kind
 
 
-def compile_settings() -> tuple[Any, ...]:
+def compile_settings() -> tuple[Hashable, ...]:
     """Return what a compiled program depends on besides its function and arguments: platform, device and float64."""
     return platform(), CONFIG.jax_default_device, bool(CONFIG.jax_enable_x64)
 
@@ -254,11 +254,11 @@ MAX_CACHED_TRANSFER_BYTES = 1024  # of one array; larger ones are sent each time
 MAX_CACHED_ARRAYS = 1024  # least recently used ones are dropped
 
 
-def device_put_cached(tree: Any, device: Any = None) -> Any:
+def device_put_cached(tree: object, device: jax.Device | jax.sharding.Sharding | None = None) -> Any:
     """Put a tree of arrays onto a device, like `jax.device_put`; the arrays must not be donated, as they are shared."""
     leaves, structure = jax.tree.flatten(tree)
     settings = compile_settings()
-    out: list[Any] = [None] * len(leaves)
+    out: list[jax.Array | None] = [None] * len(leaves)
     uncached = []
     for i, leaf in enumerate(leaves):
         if isinstance(leaf, np.ndarray | np.generic) and leaf.nbytes <= MAX_CACHED_TRANSFER_BYTES:
@@ -275,12 +275,20 @@ def device_put_cached(tree: Any, device: Any = None) -> Any:
 
 
 @lru_cache(maxsize=MAX_CACHED_ARRAYS)
-def _put_array(content: bytes, dtype: np.dtype, shape: tuple[int, ...], device: Any, settings: Any) -> jax.Array:
+def _put_array(
+    content: bytes,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    device: jax.Device | jax.sharding.Sharding | None,
+    settings: Hashable,
+) -> jax.Array:
     return jax.device_put(np.frombuffer(content, dtype).reshape(shape), device)
 
 
 @lru_cache(maxsize=MAX_CACHED_ARRAYS)
-def _put_number(kind: str, value: Any, device: Any, settings: Any) -> jax.Array:
+def _put_number(
+    kind: str, value: Any, device: jax.Device | jax.sharding.Sharding | None, settings: Hashable
+) -> jax.Array:
     return jax.device_put(float.fromhex(value) if kind == "float" else value, device)
 
 
@@ -363,7 +371,10 @@ class ProcessShard:
         return np.concatenate([block[:n] for block, n in zip(gathered, self.counts, strict=True)]).astype(dtype)
 
 
-def all_gather_object(value: Any) -> list[Any]:
+Item = TypeVar("Item")
+
+
+def all_gather_object(value: Item) -> list[Item]:
     """Gather a pickled object from every process, in their order. The processes run one program and trust each
     other.
     """

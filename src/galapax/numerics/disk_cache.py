@@ -90,7 +90,7 @@ def enable(folder: str | Path | None = None) -> Path | None:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-def key_of(*parts: Any) -> str:
+def key_of(*parts: object) -> str:
     """The key of an artifact: of all that it depends on, as values whose `repr` says all, and of what all depend on."""
     return hashlib.sha256(repr((environment(), parts)).encode()).hexdigest()
 
@@ -158,7 +158,7 @@ def load_value(key: str, kind: Kind) -> Any:
         return None
 
 
-def save_value(key: str, kind: Kind, value: Any) -> None:
+def save_value(key: str, kind: Kind, value: object) -> None:
     """Keep a value of plain types for other processes."""
     if folder() is not None:
         save(key, kind, pickle.dumps(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ except ImportError:
     from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 
-def evaluate_equation(jaxpr: Jaxpr, equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
+def evaluate_equation(jaxpr: Jaxpr, equation: JaxprEqn, inputs: list[object]) -> list[Array]:
     """Evaluate one equation of a jaxpr; a traced input in the place of a literal replaces the literal.
 
     It runs as a jaxpr of one equation, since how primitives are bound differs between versions of JAX.

@@ -73,6 +73,7 @@ class Stream(IntEnum):
     IMMIGRATION = 2**31 + 2  # whose place a migrant takes
     RESAMPLE = 2**31 + 3  # points drawn in the place of failed ones
     NOISE = 2**31 + 4  # keys of a random objective
+    SCENARIOS = 2**31 + 6  # uncertain quantities
     ESTIMATE = 2**31 + 5  # the same, of evaluations after the search
 
 

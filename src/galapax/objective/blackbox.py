@@ -95,6 +95,8 @@ class BlackBox:
         self.interrupted = False  # whether it was, or the user's code raised it by itself
         self.n_probed = 0  # candidates of the first run that were called to learn `widths`
         self._under_way: tuple[np.ndarray, list[int], list[int | None]] | None = None  # points, places and their rows
+        self._runs: np.ndarray = np.zeros(0, int)  # that the points of the last call belong to
+        self._runs_of_generation: set[int] = set()  # whose points were asked for
         self._tries: list[int] = []  # failed attempts of each row of the stream
 
     @property
@@ -104,7 +106,7 @@ class BlackBox:
         return Shape(width["fun"], width["ineq"], width["eq"])
 
     @property
-    def returned_constraints(self) -> dict[str, Any]:
+    def returned_constraints(self) -> dict[str, object]:
         """The constraints that its fun was found to return."""
         return {
             name: returned_by_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls
@@ -134,13 +136,14 @@ class BlackBox:
         """Why no more points can be evaluated, if so."""
         return self.remote.halted if self.remote is not None else ""
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, object]:
         """Return the state for a checkpoint: the log, with the calls of the present generation that have ended."""
-        under_way: list[tuple[np.ndarray, Call]] = []
+        under_way: list[tuple[np.ndarray, Call, int]] = []
         if self._under_way is not None and self.remote is not None:
             points, places, rows = self._under_way
             calls = zip(places, self.remote.calls, strict=False)
-            under_way = [(points[i], call) for i, call in calls if call is not None and rows[i] is None]
+            open_calls = [(i, call) for i, call in calls if call is not None and rows[i] is None]
+            under_way = [(points[i], call, int(self._runs[i])) for i, call in open_calls]
         state = {"eq_tolerance": self.eq_tolerance, "widths": dict(self.widths), "n_probed": self.n_probed}
         return state | {"log": self.log.to_plain(under_way)}
 
@@ -165,7 +168,8 @@ class BlackBox:
 
     def complete_generation(self) -> None:
         """Close a generation, once the search was given all of its values."""
-        self.log.complete_generation(self.widths)
+        self.log.complete_generation(self.widths, self._runs_of_generation)
+        self._runs_of_generation = set()
         self.n_probed = 0
 
     def settle_eq_tolerance(self, equalities: np.ndarray) -> None:
@@ -182,11 +186,12 @@ class BlackBox:
         if self.remote is not None:
             self.remote.close()
 
-    def probe(self, candidates: np.ndarray) -> None:
-        """Call some of the first candidates (k, d), to learn how many numbers they give; `widths` stays empty where
-        none has a value. The first generation takes what came of them from the log.
+    def probe(self, candidates: np.ndarray, run: int) -> None:
+        """Call some of the first candidates (k, d) of a run, to learn how many numbers they give; `widths` stays empty
+        where none has a value. The first generation takes what came of them from the log.
         """
         self.n_probed += len(candidates)
+        self._runs = np.full(len(candidates), run)
         candidates = self._canonical(candidates)
         candidates = candidates[np.sort(np.unique(candidates, axis=0, return_index=True)[1])]  # each once, in order
         answers = self._answers(candidates)
@@ -194,9 +199,13 @@ class BlackBox:
             self.widths = {}
         self.log.reopen()
 
-    def __call__(self, candidates: np.ndarray) -> dict[str, np.ndarray]:
-        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made."""
-        candidates = self._canonical(candidates)
+    def __call__(self, candidates: np.ndarray, runs: np.ndarray) -> dict[str, np.ndarray]:
+        """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made.
+
+        runs: (N,) the numbers of the runs that ask.
+        """
+        candidates, self._runs = self._canonical(candidates), runs
+        self._runs_of_generation.update(np.unique(runs).tolist())
         self.missed = np.zeros(len(candidates), bool)
         if not len(candidates):
             return {name: np.zeros((0, self.widths.get(name, 1))) for name in self.widths or self.functions.calls}
@@ -215,11 +224,12 @@ class BlackBox:
             raw["fun"] = orient(raw["fun"], self.maximize)
         return raw
 
-    def start_stream(self, points: np.ndarray) -> None:
-        """Start evaluating points one by one as workers become free, see `poll`."""
+    def start_stream(self, points: np.ndarray, n_sent: int, run: int) -> None:
+        """Start evaluating the first points of a run one by one as workers become free, see `poll`."""
         assert self.remote is not None
+        self._runs = np.full(len(points), run)
         self._tries = [0] * len(points)
-        self.remote.start_stream(points)
+        self.remote.start_stream(points, n_sent)
 
     def send(self, row: int) -> None:
         """Evaluate a row of the stream again, at its present point."""
@@ -250,7 +260,9 @@ class BlackBox:
                         self.remote.send(row)
                         continue
                     self._tries[row] = 0
-                    self.log.append(self._canonical(points[row]), call._replace(answer=answer))
+                    run = int(self._runs[row])
+                    self._runs_of_generation.add(run)
+                    self.log.append(self._canonical(points[row]), call._replace(answer=answer), run)
                     out[row] = {name: values[0] for name, values in self._raw(points[row][None], [answer]).items()}
         except KeyboardInterrupt:
             self.interrupted = True
@@ -364,7 +376,7 @@ class BlackBox:
     def _note_call(self, point: np.ndarray, place: int, call: Call, rows: list[int | None]) -> None:
         row = rows[place]
         if row is None:
-            rows[place] = self.log.append(point, call)
+            rows[place] = self.log.append(point, call, int(self._runs[place]))
         else:
             self.log.amend(row, call)
 

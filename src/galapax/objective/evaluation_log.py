@@ -9,6 +9,7 @@ A failed evaluation becomes +inf in one place, by the policy that the user chose
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ class WorkerTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-def check_policy(on_failure: Any) -> None:
+def check_policy(on_failure: object) -> None:
     if not (on_failure is None or (isinstance(on_failure, str) and on_failure in POLICIES)):
         raise InputError(f'on_failure must be "worst", "raise" or "resample", got {on_failure!r}.')
 
@@ -64,6 +65,7 @@ def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: EqTolerance | N
 
 
 MAX_LOG_BYTES = 2**30  # of completed generations; the oldest calls are dropped beyond
+NO_RUN = -1  # the number of no run
 MAX_LOOSE_CALLS = 8192  # completed calls that are not packed into arrays yet
 
 
@@ -74,7 +76,8 @@ class LogEntry(NamedTuple):
     answer: Answer
     seconds: float  # NaN where nobody knows
     worker: int  # numbered from 0 by their first answers; -1 where the worker was lost
-    generation: int  # counted over all searches of a run, from 1
+    run: int
+    generation: int  # counted over all searches of the run, from 1
 
 
 class CallTable(NamedTuple):
@@ -85,11 +88,12 @@ class CallTable(NamedTuple):
     failures: dict[int, Failure]  # by row
     seconds: np.ndarray  # (n,)
     worker: np.ndarray  # (n,) int
+    run: np.ndarray  # (n,) int
     generation: np.ndarray  # (n,) int
 
     @property
     def n_bytes(self) -> int:
-        arrays = (self.points, *self.values.values(), self.seconds, self.worker, self.generation)
+        arrays = (self.points, *self.values.values(), self.seconds, self.worker, self.run, self.generation)
         return sum(array.nbytes for array in arrays)
 
     def answer(self, row: int) -> Answer:
@@ -108,17 +112,17 @@ class EvaluationLog:
 
     Values that were known before belong to generation 0.
 
-    generation: that is evaluated now. n_cached: points of completed generations that needed no call.
+    n_cached: points of completed generations that needed no call.
     """
 
     def __init__(self) -> None:
-        self.generation = 1
+        self.n_completed: Counter[int] = Counter()  # generations of each run
         self.n_cached = 0
         self.n_dropped = 0  # the oldest calls, see MAX_LOG_BYTES
         self._tables: list[CallTable] = []  # of completed generations
         self._entries: list[LogEntry] = []  # the later ones
         self._n_packed = 0  # calls before the entries, dropped ones included
-        self._n_completed = 0  # rows below belong to completed generations
+        self._n_closed = 0  # rows below belong to completed generations
         self._n_cached_now = 0  # points of the present generation that needed no call
         self._unclaimed: dict[bytes, list[int]] = {}  # open calls that no generation of this process has used
         self._latest: dict[bytes, int] = {}  # the last row of each point
@@ -135,21 +139,24 @@ class EvaluationLog:
     # --- what the black box writes ---
 
     def add_known(self, points: np.ndarray, answers: list[Answer], widths: dict[str, int]) -> None:
-        """Begin the log with points (k, d) whose values were known before; they belong to generation 0."""
+        """Begin the log with points (k, d) whose values were known before; they belong to generation 0 of no run."""
         if not len(self):
             for point, answer in zip(points, answers, strict=True):
-                self.append(point, Call(answer), generation=0)
-            self._n_completed, self._widths = len(self), dict(widths)
+                self.append(point, Call(answer), NO_RUN, generation=0)
+            self._n_closed, self._widths = len(self), dict(widths)
 
-    def append(self, point: np.ndarray, call: Call, generation: int | None = None) -> int:
-        """Add a call and return its row. generation: that it belongs to, if not to the present one."""
-        generation = self.generation if generation is None else generation
-        entry = LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), generation)
+    def append(self, point: np.ndarray, call: Call, run: int, generation: int | None = None) -> int:
+        """Add a call and return its row. generation: that it belongs to, if not to the present one of its run."""
+        entry = self._entry(point, call, run, generation)
         self._entries.append(entry)
         if generation == 0:
             self._known[entry.point] = len(self) - 1
             self.n_known += 1
         return len(self) - 1
+
+    def _entry(self, point: np.ndarray, call: Call, run: int, generation: int | None = None) -> LogEntry:
+        generation = self.n_completed[run] + 1 if generation is None else generation
+        return LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), run, generation)
 
     def amend(self, row: int, call: Call) -> None:
         """Replace what came of an open call, after a retry."""
@@ -162,13 +169,13 @@ class EvaluationLog:
         """Turn an answer that cannot be used into a failure."""
         self._entries[row - self._n_packed] = self._entries[row - self._n_packed]._replace(answer=failure)
 
-    def complete_generation(self, widths: dict[str, int]) -> None:
-        """Close the calls of the present generation. widths: how many numbers a call gives, by name."""
+    def complete_generation(self, widths: dict[str, int], runs: Iterable[int]) -> None:
+        """Close the calls of the present generation of these runs. widths: how many numbers a call gives, by name."""
         self._widths = dict(widths)
-        self._n_completed = len(self)
+        self._n_closed = len(self)
         self._unclaimed = {}
         self.n_cached, self._n_cached_now = self.n_cached + self._n_cached_now, 0
-        self.generation += 1
+        self.n_completed.update(runs)
         if len(self._entries) >= MAX_LOOSE_CALLS:
             self._tables.append(_tabulate(self._entries, self._widths))
             self._n_packed, self._entries = len(self), []
@@ -179,7 +186,7 @@ class EvaluationLog:
         """Offer all calls of the present generation again, to a generation that begins anew."""
         self._n_cached_now = 0
         self._unclaimed = {}
-        for row in range(self._n_completed, len(self)):
+        for row in range(self._n_closed, len(self)):
             self._unclaimed.setdefault(self._entries[row - self._n_packed].point, []).append(row)
 
     # --- what is looked up ---
@@ -238,23 +245,20 @@ class EvaluationLog:
 
     # --- checkpoints ---
 
-    def to_plain(self, under_way: Iterable[tuple[np.ndarray, Call]] = ()) -> dict[str, Any]:
-        """Return the log as plain data. under_way: calls that have ended and are not in it yet."""
-        n_loose = self._n_completed - self._n_packed
+    def to_plain(self, under_way: Iterable[tuple[np.ndarray, Call, int]] = ()) -> dict[str, Any]:
+        """Return the log as plain data. under_way: calls of runs that have ended and are not in it yet."""
+        n_loose = self._n_closed - self._n_packed
         completed = _concatenate([*self._tables, _tabulate(self._entries[:n_loose], self._widths)], self._widths)
         open_entries = self._entries[n_loose:]
-        open_entries += [
-            LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), self.generation)
-            for point, call in under_way
-        ]
+        open_entries += [self._entry(*call) for call in under_way]
         groups: dict[tuple[tuple[str, int], ...], list[int]] = {}  # before their number is known, sizes may differ
         for i, entry in enumerate(open_entries):
             groups.setdefault(_sizes_of(entry.answer), []).append(i)
         return {
-            "generation": self.generation,
+            "generations": dict(self.n_completed),
             "n_cached": self.n_cached,
             "n_dropped": self.n_dropped,
-            "n_completed": self._n_completed,
+            "n_closed": self._n_closed,
             "widths": dict(self._widths),
             "completed": completed.to_plain(),
             "open": [
@@ -267,21 +271,21 @@ class EvaluationLog:
     def from_plain(cls, data: dict[str, Any]) -> EvaluationLog:
         """Restore a log; the calls of the generation that was not complete are open, and unclaimed."""
         log = cls()
-        log.generation, log.n_cached, log.n_dropped = data["generation"], data["n_cached"], data["n_dropped"]
-        log._n_completed = log._n_packed = data["n_completed"]
+        log.n_completed = Counter(data["generations"])
+        log.n_cached, log.n_dropped = data["n_cached"], data["n_dropped"]
+        log._n_closed = log._n_packed = data["n_closed"]
         log._widths = dict(data["widths"])
         completed = CallTable.from_plain(data["completed"])
         log._tables = [completed] if len(completed.points) else []
         entries = {}
         for rows, plain in data["open"]:
             table = CallTable.from_plain(plain)
-            columns = zip(table.points, table.seconds, table.worker, table.generation, strict=True)
-            for i, (point, seconds, number, generation) in enumerate(columns):
-                answer = table.answer(i)
-                entries[rows[i]] = LogEntry(point.tobytes(), answer, float(seconds), int(number), int(generation))
+            columns = zip(table.points, table.seconds, table.worker, table.run, table.generation, strict=True)
+            for i, (point, seconds, *numbers) in enumerate(columns):
+                entries[rows[i]] = LogEntry(point.tobytes(), table.answer(i), float(seconds), *map(int, numbers))
         log._entries = [entries[i] for i in sorted(entries)]
-        numbers = [*completed.worker.tolist(), *(entry.worker for entry in log._entries)]
-        log._first_worker_number = max(numbers, default=-1) + 1
+        workers = [*completed.worker.tolist(), *(entry.worker for entry in log._entries)]
+        log._first_worker_number = max(workers, default=-1) + 1
         generations = [*completed.generation.tolist(), *(entry.generation for entry in log._entries)]
         known = [row for row, generation in enumerate(generations, log.n_dropped) if generation == 0]
         keys = list(log._keys(log.n_dropped))
@@ -323,6 +327,7 @@ def _tabulate(entries: list[LogEntry], widths: dict[str, int]) -> CallTable:
         failures={i: entry.answer for i, entry in enumerate(entries) if isinstance(entry.answer, Failure)},
         seconds=np.array([entry.seconds for entry in entries], np.float64),
         worker=np.array([entry.worker for entry in entries], np.int64),
+        run=np.array([entry.run for entry in entries], np.int64),
         generation=np.array([entry.generation for entry in entries], np.int64),
     )
 
@@ -340,5 +345,6 @@ def _concatenate(tables: list[CallTable], widths: dict[str, int]) -> CallTable:
         failures=failures,
         seconds=np.concatenate([table.seconds for table in tables]),
         worker=np.concatenate([table.worker for table in tables]),
+        run=np.concatenate([table.run for table in tables]),
         generation=np.concatenate([table.generation for table in tables]),
     )

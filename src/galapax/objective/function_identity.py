@@ -40,12 +40,12 @@ class NotHashable(Exception):
     """Raised for a function that may read something mutable."""
 
 
-def closure_fingerprint(function: Any) -> Hashable:
+def closure_fingerprint(function: object) -> Hashable:
     """Return a key that is equal only for functions with equal code that read equal values; else raise NotHashable."""
     return _fingerprint_function(function, 0)
 
 
-def _fingerprint_value(value: Any, depth: int) -> Hashable:
+def _fingerprint_value(value: object, depth: int) -> Hashable:
     if depth > MAX_DEPTH:
         raise NotHashable
     if isinstance(value, IMMUTABLE):
@@ -62,7 +62,7 @@ def _fingerprint_value(value: Any, depth: int) -> Hashable:
     raise NotHashable
 
 
-def _fingerprint_function(function: Any, depth: int) -> Hashable:
+def _fingerprint_function(function: object, depth: int) -> Hashable:
     if type(function) is not types.FunctionType:
         raise NotHashable
     code, keyword_defaults = function.__code__, function.__kwdefaults__ or {}
@@ -114,7 +114,7 @@ MAX_FUNCTIONS = 100  # that are looked into
 MAX_ATTRIBUTES = 50  # of an object
 INSTALLED = ("site-packages", "dist-packages")  # folders of code that is not the user's
 
-_warned: weakref.WeakSet[Any] = weakref.WeakSet()
+_warned: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 class Reach:
@@ -124,11 +124,11 @@ class Reach:
     generators itself, with a seed or without.
     """
 
-    def __init__(self, function: Any) -> None:
-        self.generators: list[tuple[str, Any]] = []
+    def __init__(self, function: object) -> None:
+        self.generators: list[tuple[str, object]] = []
         self.clocks: list[str] = []
         self.makes_generators = False
-        self._seen: dict[int, Any] = {}  # holds them, so that no other object gets the same id
+        self._seen: dict[int, object] = {}  # holds them, so that no other object gets the same id
         self._visit(function, getattr(function, "__name__", "it"))
 
     def _visit(self, value: Any, name: str) -> None:
@@ -194,7 +194,7 @@ class Reach:
             self._visit(value, name)
 
 
-def _is_users(thing: Any) -> bool:
+def _is_users(thing: object) -> bool:
     """Whether a function or class was written by the user, and is not part of Python, of galapax or installed."""
     name = getattr(thing, "__module__", None) or ""
     top, file = name.partition(".")[0], str(getattr(sys.modules.get(name), "__file__", None) or "")
@@ -202,11 +202,11 @@ def _is_users(thing: Any) -> bool:
     return not (is_stdlib or _is_ours(thing) or any(folder in file for folder in INSTALLED))
 
 
-def _is_ours(thing: Any) -> bool:
+def _is_ours(thing: object) -> bool:
     return (getattr(thing, "__module__", None) or "").partition(".")[0] == "galapax"
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, object]:
     attributes = getattr(value, "__dict__", None)
     return attributes if isinstance(attributes, dict) else {}
 
@@ -214,9 +214,9 @@ def _attributes(value: Any) -> dict[str, Any]:
 _NOTHING = object()
 
 
-def _names_in(code: types.CodeType, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _names_in(code: types.CodeType, scope: dict[str, object]) -> Iterator[tuple[str, object]]:
     """What the names and dotted names in bytecode stand for, those of functions within it too."""
-    local: dict[str, Any] = {}
+    local: dict[str, object] = {}
     value: Any = _NOTHING
     path = ""
     for step in dis.get_instructions(code):
@@ -243,7 +243,7 @@ def _names_in(code: types.CodeType, scope: dict[str, Any]) -> Iterator[tuple[str
             yield from _names_in(const, scope | local)
 
 
-def _attribute(value: Any, name: str) -> Any:
+def _attribute(value: object, name: str) -> Any:
     """That of a module or class, which runs no code of the user; of an object only what it has by itself."""
     if value is _NOTHING:
         return value
@@ -279,7 +279,7 @@ class Draws:
         self._generators = shared + captured
         self._before = self._states()
 
-    def _states(self) -> list[Any]:
+    def _states(self) -> list[object]:
         return [_state(generator) for _, generator in self._generators]
 
     def warn(self, name: str, differs: Callable[[], bool]) -> None:
@@ -307,14 +307,14 @@ class Draws:
         )
 
 
-def _is_warned(function: Any) -> bool:
+def _is_warned(function: object) -> bool:
     try:
         return function in _warned
     except TypeError:  # it has no hash
         return False
 
 
-def _remember(function: Any) -> None:
+def _remember(function: object) -> None:
     try:
         _warned.add(function)
     except TypeError:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import DTypeLike
 
 from galapax.algorithms.minmax_cde import judge
 from galapax.core.errors import InputError
@@ -59,7 +60,7 @@ class TracedGame(NamedTuple):
     consts: Constants
 
 
-def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: Any) -> TracedGame:
+def trace_game(fun: Function, x_dim: int, y_dim: int, dtype: DTypeLike) -> TracedGame:
     """Turn a function of x and y into a JAX program, or say what is wrong with it."""
     if not callable(fun):
         raise InputError(f"fun must be a function of x and y, got {fun!r}.")

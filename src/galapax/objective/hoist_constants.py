@@ -37,15 +37,15 @@ SHAPE_PRIMITIVES = {
 class Constants(NamedTuple):
     """The hoisted constants of some programs."""
 
-    arrays: tuple[Any, ...]
-    numbers: dict[str, Any]  # {dtype: (k,)}, one vector each, since one transfer is cheaper than many
+    arrays: tuple[Array | np.ndarray, ...]
+    numbers: dict[str, Array | np.ndarray]  # {dtype: (k,)}, one vector each, since one transfer is cheaper than many
 
 
-class _Step(NamedTuple):
+class _ShapeStep(NamedTuple):
     """An equation that reads and writes values by name, whatever function it was nested in."""
 
     equation: JaxprEqn
-    inputs: tuple[Any, ...]  # each a name (int), or a number (np.ndarray of no dimension)
+    inputs: tuple[int | np.ndarray, ...]  # each a name (int), or a number (np.ndarray of no dimension)
     outputs: tuple[int, ...]
 
 
@@ -55,7 +55,7 @@ class _Slot(NamedTuple):
     kind: str
     place: int
     inverse: bool
-    shaping: tuple[_Step, ...]
+    shaping: tuple[_ShapeStep, ...]
 
 
 class HoistedPrograms:
@@ -84,7 +84,7 @@ class _ConstantPool:
     """Collects the constants of some programs, each array and equal expression once."""
 
     def __init__(self) -> None:
-        self._arrays: dict[int, tuple[int, Any]] = {}  # by identity; held, so that no other array takes it over
+        self._arrays: dict[int, tuple[int, object]] = {}  # by identity; held, so that no other array takes it over
         self._numbers: dict[str, list[np.ndarray]] = {}
         self._slots: dict[Hashable, tuple[str, int]] = {}
         self._keys: dict[Hashable, int] = {}
@@ -94,7 +94,7 @@ class _ConstantPool:
         arrays = [a if isinstance(a, jax.Array) else np.array(np.asarray(a)) for _, a in self._arrays.values()]
         return Constants(tuple(arrays), {kind: np.array(self._numbers[kind], kind) for kind in sorted(self._numbers)})
 
-    def array(self, value: Any) -> int:
+    def array(self, value: object) -> int:
         """The place of an array among the constants."""
         return self._arrays.setdefault(id(value), (len(self._arrays), value))[0]
 
@@ -116,7 +116,7 @@ class _FlatJaxpr:
 
     def __init__(self, closed: ClosedJaxpr, pool: _ConstantPool) -> None:
         self._closed, self._pool = closed, pool
-        self._steps: list[_Step] = []
+        self._steps: list[_ShapeStep] = []
         self.arrays: dict[int, int] = {}  # name of a value: place among the arrays
         self._count = 0
         self._x = self._new_name()
@@ -127,12 +127,12 @@ class _FlatJaxpr:
         self._count += 1
         return self._count
 
-    def _add_constant(self, value: Any) -> int:
+    def _add_constant(self, value: object) -> int:
         name = self._new_name()
         self.arrays[name] = self._pool.array(value)
         return name
 
-    def _inline(self, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    def _inline(self, jaxpr: Jaxpr, consts: Sequence[Array], inputs: Sequence[Any]) -> list[Any]:
         """Append the steps of a program and of those that it calls; the names of its outputs."""
         values = dict(zip(jaxpr.constvars, map(self._add_constant, consts), strict=True))
         values.update(zip(jaxpr.invars, inputs, strict=True))
@@ -149,7 +149,7 @@ class _FlatJaxpr:
                 outputs = self._inline(nested.jaxpr, nested.consts, inputs_read)
             else:
                 outputs = [self._new_name() for _ in equation.outvars]
-                self._steps.append(_Step(equation, tuple(inputs_read), tuple(outputs)))
+                self._steps.append(_ShapeStep(equation, tuple(inputs_read), tuple(outputs)))
             values.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
@@ -157,7 +157,7 @@ class _FlatJaxpr:
         """Choose the inputs to hoist: {(number of the step, of its input): its slot}."""
         keys: dict[int, Hashable] = {name: ("array", place) for name, place in self.arrays.items()} | {self._x: "x"}
         data_dependent = set(keys)  # what depends on data
-        shape_steps: dict[int, _Step] = {}  # what made it, if it is a number in another shape
+        shape_steps: dict[int, _ShapeStep] = {}  # what made it, if it is a number in another shape
         slots: dict[tuple[int, int], _Slot] = {}
         for number, step in enumerate(self._steps):
             input_keys = tuple(keys[v] if isinstance(v, int) else (v.dtype.name, v.tobytes()) for v in step.inputs)
@@ -180,11 +180,11 @@ class _FlatJaxpr:
         """The program as a function of the constants and x."""
         live = self._live_steps()
 
-        def run(constants: Constants, x: Array) -> list[Any]:
+        def run(constants: Constants, x: Array) -> list[Array]:
             values: dict[int, Any] = {name: constants.arrays[place] for name, place in self.arrays.items()}
             values[self._x] = x
 
-            def read(value: Any) -> Any:
+            def read(value: object) -> Any:
                 return values[value] if isinstance(value, int) else value
 
             for number, step in enumerate(self._steps):
@@ -228,7 +228,7 @@ class _FlatJaxpr:
         return live_steps
 
 
-def call(program: Jaxpr, constants: Constants, x: Array) -> list[Any]:
+def call(program: Jaxpr, constants: Constants, x: Array) -> list[Array]:
     """Evaluate a program with its constants at x."""
     return jaxpr_as_fun(ClosedJaxpr(program, []))(*jax.tree.leaves(constants), x)
 
@@ -238,9 +238,9 @@ def _shape_dtype(value: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(np.shape(value), dtype)
 
 
-def _find_number(value: Any, shape_steps: dict[int, _Step]) -> tuple[np.ndarray | None, tuple[_Step, ...]]:
+def _find_number(value: Any, shape_steps: dict[int, _ShapeStep]) -> tuple[np.ndarray | None, tuple[_ShapeStep, ...]]:
     """The number that a value is, and the steps that shape it; None if it is not a number."""
-    shaping: list[_Step] = []
+    shaping: list[_ShapeStep] = []
     while isinstance(value, int):
         if value not in shape_steps:
             return None, ()
@@ -266,7 +266,7 @@ def _has_normal_reciprocal(value: np.ndarray) -> bool:
     return bool(limits.tiny <= abs(value) <= 1 / limits.tiny)
 
 
-def _hashable(params: dict[str, Any]) -> Hashable:
+def _hashable(params: dict[str, object]) -> Hashable:
     """The parameters of an equation, to be compared; where they cannot be, equal only to themselves."""
     items = tuple(sorted(params.items(), key=lambda item: item[0]))
     try:

@@ -127,7 +127,7 @@ class Pool:
         except (AttributeError, RuntimeError):  # not Pebble's; RuntimeError: its threads changed them meanwhile
             return set()
 
-    def submit(self, *task: Any, limit: float | None = None) -> futures.Future[worker.TaskResult]:
+    def submit(self, *task: object, limit: float | None = None) -> futures.Future[worker.TaskResult]:
         """Send a task to `worker.work`. limit: seconds after which a pool that can ends it."""
         if self.enforces_timeout:
             scheduled: futures.Future[worker.TaskResult] = self.executor.schedule(worker.work, args=task, timeout=limit)
@@ -176,7 +176,7 @@ def _executor_factory(workers: Workers) -> tuple[Callable[[], Any] | None, Any]:
     return None, executor
 
 
-def _as_executor(executor: Any) -> Any:
+def _as_executor(executor: object) -> Any:
     """Return the executor of a Dask client, or the executor itself; warn of one that forks."""
     if hasattr(executor, "get_executor"):
         return executor.get_executor(pure=False)

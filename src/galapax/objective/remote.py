@@ -207,13 +207,13 @@ class RemoteEvaluator:
         """What has come so far of the points that are being evaluated."""
         return self._calls
 
-    def start_stream(self, points: np.ndarray) -> None:
-        """Start evaluating points one by one as workers become free.
+    def start_stream(self, points: np.ndarray, n_sent: int) -> None:
+        """Start evaluating the first of some points one by one as workers become free.
 
         `poll` returns results; `send` evaluates a row again, whose point may have changed.
         """
         self._points, self._calls, self._reached = points, [None] * len(points), len(points)
-        self._waiting, self._retry_alone = deque(Chunk([row]) for row in range(len(points))), []
+        self._waiting, self._retry_alone = deque(Chunk([row]) for row in range(n_sent)), []
 
     @property
     def under_way(self) -> list[int]:

@@ -10,15 +10,16 @@ import math
 import os
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
@@ -43,7 +44,7 @@ def check_indices(name: str, program: ClosedJaxpr, dim: int) -> None:
     }
     x = program.jaxpr.invars[0]
 
-    def read(atom: Any) -> np.ndarray | None:
+    def read(atom: object) -> np.ndarray | None:
         return np.asarray(atom.val) if isinstance(atom, Literal) else constants.get(atom)
 
     for equation in program.jaxpr.eqns:
@@ -89,7 +90,7 @@ def _split_key(x_and_key: Array, dim: int) -> tuple[Array, Array]:
 
 
 def trace_one(
-    name: str, function: Function, dim: int, dtype: Any, vectorized: int, takes_key: bool = False
+    name: str, function: Function, dim: int, dtype: DTypeLike, vectorized: int, takes_key: bool = False
 ) -> tuple[ClosedJaxpr, int]:
     """Trace a function; return its program and how many numbers it returns per solution, or raise an InputError.
 
@@ -100,7 +101,7 @@ def trace_one(
     if takes_key:
         return _trace_random(name, function, dim, dtype)
 
-    def make() -> tuple[ClosedJaxpr, Any]:
+    def make() -> tuple[ClosedJaxpr, object]:
         # a new function each time: JAX keeps the trace of one it has seen, and what that read may have changed
         return jax.make_jaxpr(lambda x: function(x), return_shape=True)(jax.ShapeDtypeStruct(x_shape, dtype))
 
@@ -246,7 +247,7 @@ def equations(jaxpr: Any) -> Iterator[Any]:
                 yield from equations(getattr(inner, "jaxpr", inner))
 
 
-def _programs_in(value: Any) -> Iterator[Any]:
+def _programs_in(value: object) -> Iterator[object]:
     if isinstance(value, list | tuple):
         for item in value:
             yield from _programs_in(item)
@@ -404,7 +405,7 @@ class Traced(NamedTuple):
 
 
 def trace(
-    problem: Problem, dtype: Any, *, maximize: Maximize = False, vectorized: int = 0, is_random: bool = False
+    problem: Problem, dtype: str, *, maximize: Maximize = False, vectorized: int = 0, is_random: bool = False
 ) -> Traced:
     """Turn a problem's functions into JAX programs, or say what is wrong with them.
 
@@ -431,7 +432,7 @@ def trace(
     return traced
 
 
-def _trace_functions(problem: Problem, dtype: Any, maximize: Maximize, vectorized: int, is_random: bool) -> Traced:
+def _trace_functions(problem: Problem, dtype: str, maximize: Maximize, vectorized: int, is_random: bool) -> Traced:
     closed: dict[str, ClosedJaxpr] = {}
     counts = {"fun": 0, "ineq": 0, "eq": 0}
     for name in counts:
@@ -468,15 +469,16 @@ def _trace_functions(problem: Problem, dtype: Any, maximize: Maximize, vectorize
     return Traced(_formulas_by_trace[cache_key], hoisted.constants)
 
 
+Cached = TypeVar("Cached")
 MAX_CACHED_TRACES = 256
 MAX_CACHED_BYTES = 2**16  # bytes of arrays that are not kept for that
 _formulas_by_trace: dict[
-    Any, Formulas
+    Hashable, Formulas
 ] = {}  # by what was traced, since lifting numbers out of it takes as long as tracing it
-_traced_by_identity: dict[Any, Traced] = {}  # by what the functions are and read
+_traced_by_identity: dict[Hashable, Traced] = {}  # by what the functions are and read
 
 
-def _cache(cache: dict[Any, Any], key: Any, value: Any) -> None:
+def _cache(cache: dict[Hashable, Cached], key: Hashable, value: Cached) -> None:
     cache[key] = value
     while len(cache) > MAX_CACHED_TRACES:
         del cache[next(iter(cache))]
@@ -506,12 +508,12 @@ PROBE_ROWS = 8  # points at which an objective is tried before the run is compil
 MAX_PROBES = 512  # points at which one is tried that has no value at the first ones: most of the box may be a penalty
 
 
-def evaluate_rows(formulas: Formulas, consts: Any, x: Array, key: Array) -> Evaluation:
+def evaluate_rows(formulas: Formulas, consts: Constants, x: Array, key: Array) -> Evaluation:
     return formulas(consts, append_keys(x, key) if formulas.is_random else x)
 
 
 def evaluate_points(
-    traced: Traced, points: np.ndarray, dtype: Any, rows: int = PROBE_ROWS, key: np.ndarray | None = None
+    traced: Traced, points: np.ndarray, dtype: DTypeLike, rows: int = PROBE_ROWS, key: np.ndarray | None = None
 ) -> Evaluation:
     """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once.
 
@@ -533,7 +535,7 @@ def evaluate_points(
 MAX_REMEMBERED = 256
 MAX_COMPARED_BYTES = 2**16  # bytes of arrays that are too many to be compared
 # formulas with their numbers, arrays and points at which they gave a value; arrays on a device are known by identity
-_passed: dict[Any, list[weakref.ref[Any]]] = {}
+_passed: dict[Hashable, list[weakref.ref[object]]] = {}
 
 
 def _dead_reference() -> None:
@@ -551,14 +553,14 @@ def _probe_shares(dim: int, count: int = PROBE_ROWS) -> np.ndarray:
 TOLERANCE_POINTS = 64  # at which equalities are evaluated to choose their tolerance
 
 
-def sample_equalities(traced: Traced, bounds: Bounds, dtype: Any) -> np.ndarray:
+def sample_equalities(traced: Traced, bounds: Bounds, dtype: DTypeLike) -> np.ndarray:
     """Return the values of the equalities at points spread over the box, (n, q)."""
     shares = np.random.default_rng(0).random((TOLERANCE_POINTS, bounds.dim))
     points = np.asarray(bounds.lower) + shares * np.asarray(bounds.span)
     return np.asarray(evaluate_points(traced, points, dtype).eq, np.float64)
 
 
-def probe(traced: Traced, bounds: Bounds, dtype: Any) -> None:
+def probe(traced: Traced, bounds: Bounds, dtype: str) -> None:
     """Refuse a problem that fails at each of a few points: the middle of the box and some spread over it."""
     points = np.asarray(bounds.lower) + _probe_shares(bounds.dim) * np.asarray(bounds.span)
     numbers = tuple(values.tobytes() for values in traced.consts.numbers.values())

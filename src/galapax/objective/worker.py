@@ -54,7 +54,7 @@ class Call(NamedTuple):
 class Functions(NamedTuple):
     """The functions of a problem. vectorized: they take several points (n, d) at once."""
 
-    calls: dict[str, Callable[..., Any]]
+    calls: dict[str, Callable[..., object]]
     vectorized: bool = False
 
 
@@ -122,14 +122,14 @@ def call_functions(functions: Functions, points: np.ndarray) -> list[Call]:
     return [Call(answer, seconds, os.getpid()) for answer in answers]
 
 
-def call_point(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Call:
+def call_point(calls: Mapping[str, Callable[..., object]], x: np.ndarray) -> Call:
     """Evaluate one point (d,) in this process."""
     start = time.perf_counter()
     answer = evaluate_point(calls, x)
     return Call(answer, time.perf_counter() - start, os.getpid())
 
 
-def evaluate_point(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> Answer:
+def evaluate_point(calls: Mapping[str, Callable[..., object]], x: np.ndarray) -> Answer:
     """Evaluate one point (d,) by calling the functions."""
     answer: dict[str, np.ndarray] = {}
     failure: Failure | None = None
@@ -155,7 +155,7 @@ def evaluate_point(calls: Mapping[str, Callable[..., Any]], x: np.ndarray) -> An
     return answer
 
 
-def evaluate_vectorized(calls: Mapping[str, Callable[..., Any]], points: np.ndarray) -> list[Answer]:
+def evaluate_vectorized(calls: Mapping[str, Callable[..., object]], points: np.ndarray) -> list[Answer]:
     """Evaluate points (n, d) by one call of each vectorized function."""
     columns: dict[str, np.ndarray] = {}
     failures: dict[int, Failure] = {}
@@ -186,7 +186,7 @@ def _exception_failure(name: str, error: Exception | SystemExit) -> Failure:
     return Failure(f"{name} raised {type(error).__name__}: {text}", cause=error, traceback=trace, location=location)
 
 
-def _split_values(name: str, value: Any, calls: Mapping[str, Any]) -> Sequence[tuple[str, Any]] | Failure:
+def _split_values(name: str, value: Any, calls: Mapping[str, object]) -> Sequence[tuple[str, object]] | Failure:
     """Split a returned value by name: fun may return objective and constraints together."""
     if isinstance(value, Values):
         value = value._asdict()
@@ -207,7 +207,7 @@ def _split_values(name: str, value: Any, calls: Mapping[str, Any]) -> Sequence[t
     return entries
 
 
-def _parse_point(name: str, value: Any) -> np.ndarray | Failure:
+def _parse_point(name: str, value: object) -> np.ndarray | Failure:
     """Convert the value of one point to an array (k,), or return a Failure."""
     if isinstance(value, float) and math.isfinite(value):  # NumPy's float64 is one; the usual case, quickly
         return np.array([value])
@@ -223,7 +223,7 @@ def _parse_point(name: str, value: Any) -> np.ndarray | Failure:
     return numbers if _is_usable(name, numbers[None])[0] else _non_finite_failure(name, numbers)
 
 
-def _parse_points(name: str, value: Any, points: np.ndarray) -> np.ndarray | Failure:
+def _parse_points(name: str, value: object, points: np.ndarray) -> np.ndarray | Failure:
     """Convert the values of several points to an array (n, k), or return a Failure."""
     try:
         values = as_float_array(value)  # masked entries are NaN
@@ -252,7 +252,7 @@ def _format_numbers(numbers: np.ndarray) -> str:
     return f"{numbers[0]:g}" if numbers.size == 1 else abbreviate([float(v) for v in numbers])
 
 
-def _type_failure(name: str, value: Any) -> Failure:
+def _type_failure(name: str, value: object) -> Failure:
     hint = " (is the `return` missing?)" if value is None else ""
     what = "a number or a vector of real numbers"
     return Failure(f"{name} must return {what}; it returned {abbreviate(value)}{hint}.", odd=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike, DTypeLike
 
 from galapax.core.algorithm import Budget
 from galapax.core.checks import check_integer, check_size
@@ -88,7 +89,7 @@ class Horizon(NamedTuple):
     evaluations: float
 
 
-def check_sizes(first: Any, last: Any) -> None:
+def check_sizes(first: int | None, last: int) -> None:
     """Refuse sizes of a population, at first (None for a usual one) and at last, that cannot work."""
     why = "each individual needs two partners as well as the best"
     check_size(last, "last_population", 4, why)
@@ -106,7 +107,7 @@ def horizon_from_budget(budget: Budget) -> Horizon:
     return Horizon(*(math.inf if limit is None else float(limit) for limit in budget))
 
 
-def share_of_run(horizon: Horizon | None, generations: Array, evaluations: Array, dtype: Any) -> Array:
+def share_of_run(horizon: Horizon | None, generations: Array, evaluations: Array, dtype: DTypeLike) -> Array:
     """The share of a run that is over after so many generations and evaluations, by the limit that is nearer; 0 where
     there is none.
     """
@@ -148,8 +149,8 @@ def argsort_by_quality(population: Population, level: Array, first_stays: bool) 
 
 
 def relaxation_levels(
-    first_epsilon: Array, generations: Array, trials: Population, progress: Array, until: Any, power: Any
-) -> Any:
+    first_epsilon: Array, generations: Array, trials: Population, progress: Array, until: ArrayLike, power: ArrayLike
+) -> tuple[Array, Array]:
     """What the constraints are relaxed by at first and in this generation, the first one being number 1.
 
     At first a share of the first trials passes; from then on it falls, to 0 after `until` generations or half of the

@@ -8,11 +8,12 @@ of rows, of as many such blocks, and of all before, so that a few wide kernels t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
+from galapax.numerics.jaxpr import Tree
 from galapax.operators.pairwise import argsort_rows
 
 MAX_CELLS_IN_MEMORY = 2**22
@@ -114,7 +115,7 @@ def _equals_previous(lowest: LowestTwo, axis: int) -> Array:
     return jnp.pad(same, [(1, 0) if i == axis else (0, 0) for i in range(2)])
 
 
-def visit_cells(cells: Cells, visit: Callable[[Any, LowestTwo, Array], Any], start: Any) -> Any:
+def visit_cells(cells: Cells, visit: Callable[[Tree, LowestTwo, Array], Tree], start: Tree) -> Tree:
     """visit(found, lowest, widths) of all cells, as many rows at once as memory allows."""
     n, columns = cells.level.shape[0], cells.heights.shape[0]
     block_rows = block_size(n) ** 2
@@ -131,7 +132,9 @@ def visit_cells(cells: Cells, visit: Callable[[Any, LowestTwo, Array], Any], sta
         lowest, _ = _lowest(tiles[0][0], tiles[1][0], (nobody, nobody), n)
         return visit(start, lowest, tiles[2][0])
 
-    def tile(state: tuple[LowestTwo, Any], tile_rows: tuple[Array, Array, Array]) -> tuple[tuple[LowestTwo, Any], None]:
+    def tile(
+        state: tuple[LowestTwo, Tree], tile_rows: tuple[Array, Array, Array]
+    ) -> tuple[tuple[LowestTwo, Tree], None]:
         before, result = state
         lowest, before = _lowest(tile_rows[0], tile_rows[1], before, n)
         return (before, visit(result, lowest, tile_rows[2])), None

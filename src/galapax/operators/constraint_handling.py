@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from galapax.core.problem import Bounds, Population
 
@@ -13,7 +12,7 @@ INITIAL_PASSING_SHARE = 0.2  # share of the first population within the first le
 DIFFERENCE_STEP = 1e-6  # share of the box between points whose values give a derivative; simulators round their results
 
 
-def relax_violation(population: Population, epsilon: Any) -> Population:
+def relax_violation(population: Population, epsilon: ArrayLike) -> Population:
     """The individuals as they are judged at level epsilon, a number or (n,): a violation up to it counts as none.
 
     What compares by feasibility first then compares as Takahama & Sakai (2006) do, IEEE CEC, 1-8,
@@ -24,7 +23,7 @@ def relax_violation(population: Population, epsilon: Any) -> Population:
     return population._replace(violation=jnp.where(population.violation <= epsilon, 0, population.violation))
 
 
-def epsilon_level(first: Any, generation: Any, last: Any, power: Any) -> Array:
+def epsilon_level(first: Array, generation: Array, last: Array | float, power: ArrayLike) -> Array:
     """The level in a generation: `first` in generation 0, falling as a power of the time left, 0 from `last` on."""
     return first * jnp.maximum(0, 1 - generation / last) ** power
 
@@ -90,7 +89,7 @@ def minimum_norm_step(rows: Array, targets: Array) -> Array:
     least = 16 * jnp.finfo(rows.dtype).eps  # what rounding leaves of a dependent row
     places = jnp.arange(min(q, d), dtype=jnp.int32)
 
-    def meet(j: Any, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def meet(j: Array | int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         basis, count, step = carry
         fresh = units[j]
         for _ in range(2):  # once more for what rounding left
@@ -107,7 +106,7 @@ def minimum_norm_step(rows: Array, targets: Array) -> Array:
     return lax.fori_loop(0, q, meet, start)[2]
 
 
-def augmented_lagrangian(facts: Array, multipliers: Array, penalty: Any, switch: Any, ineq: int) -> Array:
+def augmented_lagrangian(facts: Array, multipliers: Array, penalty: ArrayLike, switch: ArrayLike, ineq: int) -> Array:
     """The augmented Lagrangian of one x and one vector of multipliers, or of as many as the leading axes say.
 
     facts: (..., 1 + p + q), objective, p = `ineq` inequalities g <= 0 and q equalities h = 0. multipliers:

@@ -8,20 +8,21 @@ Memory stays O(n). As elsewhere `devices.on_cpu()` chooses the form: rows of a g
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from galapax.numerics import devices, random
-from galapax.numerics.jaxpr import materialise
+from galapax.numerics.jaxpr import Tree, materialise
 from galapax.operators import cells
 from galapax.operators.pairwise import argsort_rows
 
 MAX_EXACT_OBJECTIVES = 3  # objectives
 
 
-def select_by_hypervolume(objectives: Array, rank: Array, count: int, corner: Any) -> Array:
+def select_by_hypervolume(objectives: Array, rank: Array, count: int, corner: ArrayLike) -> Array:
     """The `count` rows of the first fronts, of the last one those who add most hypervolume, (count,) int32.
 
     objectives: (n, m), m of two or three. rank: (n,) int32, each one's front. corner: where
@@ -46,7 +47,7 @@ def scale_to_unit_box(objectives: Array, counted: Array) -> Array:
     return jnp.where(usable, (objectives - low) / jnp.where(span > 0, span, 1), 0)
 
 
-def drop_least_contributors(points: Array, front: Array, drop: Array, corner: Any) -> Array:
+def drop_least_contributors(points: Array, front: Array, drop: Array, corner: ArrayLike) -> Array:
     """Who of a front stays when `drop` members have left, each time who adds the least hypervolume, (n,) bool.
 
     points: (n, m) in [0, 1]. front: (n,) bool, of whom none dominates another. drop: int32, how many leave.
@@ -66,7 +67,7 @@ def drop_least_contributors(points: Array, front: Array, drop: Array, corner: An
     return lax.while_loop(lambda state: state[1] > 0, leave, (front, jnp.asarray(drop, jnp.int32)))[0]
 
 
-def contributions(points: Array, front: Array, corner: Any) -> Array:
+def contributions(points: Array, front: Array, corner: ArrayLike) -> Array:
     """What each member of the front (n,) adds to the hypervolume of the others, (n,); 0 for those outside it."""
     corner = jnp.asarray(corner, points.dtype)
     if points.shape[1] == 2:
@@ -199,13 +200,13 @@ def _least_neighbour_rank(grid: _CellGrid, f3: Array, rank: Array) -> Array:
     return _sweep(grid, f3, visit, jnp.full(n, n, jnp.int32))
 
 
-def _sweep(grid: _CellGrid, f3: Array, visit: Callable[[Any, _Lowest, Array], Any], start: Any) -> Any:
+def _sweep(grid: _CellGrid, f3: Array, visit: Callable[[Tree, _Lowest, Array], Tree], start: Tree) -> Tree:
     """Visit all cells, interval after interval of f1: visit(found, lowest, width)."""
     n = f3.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
     nobody, far = jnp.full(n, n, jnp.int32), jnp.broadcast_to(grid.corner, n)
 
-    def one(k: Any, state: tuple[_Lowest, Any]) -> tuple[_Lowest, Any]:
+    def one(k: Array, state: tuple[_Lowest, Tree]) -> tuple[_Lowest, Tree]:
         lowest, result = state
         place = grid.place[k]
         value = jnp.where(rows >= place, f3[place], grid.corner)

@@ -7,10 +7,10 @@ are bounced back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from galapax.core.problem import Bounds, Population
 from galapax.numerics import random
@@ -53,13 +53,13 @@ def _insert(rising: list[Array], value: Array) -> list[Array]:
     return [*out, value]
 
 
-def rand_1(key: Array, parents: Population, weight: Any) -> Array:
+def rand_1(key: Array, parents: Population, weight: ArrayLike) -> Array:
     """A random member plus the weighted difference of two others (DE/rand/1), (n, d)."""
     base, plus, minus = _gather_rows(parents.x, draw_partners(key, parents.x.shape[0], 3))
     return base + weight * (plus - minus)
 
 
-def best_1(key: Array, parents: Population, weight: Any) -> Array:
+def best_1(key: Array, parents: Population, weight: ArrayLike) -> Array:
     """The best member plus the weighted difference of two others (DE/best/1), (n, d)."""
     plus, minus = _gather_rows(parents.x, draw_partners(key, parents.x.shape[0], 2))
     return parents.x[best_index(parents)] + weight * (plus - minus)
@@ -80,12 +80,12 @@ def add_difference(key: Array, x: Array, bounds: Bounds, weight: float = 0.5) ->
     return jnp.clip(x + weight * (a - b), bounds.lower, bounds.upper)
 
 
-def binomial_crossover(key: Array, target: Array, donor: Array, rate: Any) -> Array:
+def binomial_crossover(key: Array, target: Array, donor: Array, rate: ArrayLike) -> Array:
     """Take each gene from `donor` with probability `rate`, and at least one per row. All (n, d)."""
     return jnp.where(crossover_mask(key, target.shape, rate), donor, target)
 
 
-def crossover_mask(key: Array, shape: tuple[int, ...], rate: Any) -> Array:
+def crossover_mask(key: Array, shape: tuple[int, ...], rate: ArrayLike) -> Array:
     """Which genes (n, d) binomial crossover takes from the donor: each with probability `rate`, and at least one."""
     key_gene, key_forced = random.split(key)
     n, d = shape
@@ -93,7 +93,9 @@ def crossover_mask(key: Array, shape: tuple[int, ...], rate: Any) -> Array:
     return random.bernoulli(key_gene, rate, (n, d)) | (lax.broadcasted_iota(jnp.int32, (n, d), 1) == forced[:, None])
 
 
-def breed_trials(key: Array, parents: Population, bounds: Bounds, mutation: Mutation, weight: Any, rate: Any) -> Array:
+def breed_trials(
+    key: Array, parents: Population, bounds: Bounds, mutation: Mutation, weight: ArrayLike, rate: ArrayLike
+) -> Array:
     """A trial for each parent, (n, d): mutated, crossed with it, and brought back into the box."""
     key_mutate, key_cross, key_repair = random.split(key, 3)
     crossed = binomial_crossover(key_cross, parents.x, mutation(key_mutate, parents, weight), rate)
@@ -106,8 +108,8 @@ def evolve_generation(
     judge: Callable[[Array], Array],
     bounds: Bounds,
     mutation: Mutation,
-    weight: Any,
-    rate: Any,
+    weight: ArrayLike,
+    rate: ArrayLike,
 ) -> Array:
     """Rows (n, d + 1), genes and in the last column what `judge` (n, d) -> (n,) says of them, a generation later.
 

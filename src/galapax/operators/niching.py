@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from galapax.core.algorithm import Shared
 from galapax.core.checks import abbreviate, as_float_array
@@ -79,12 +80,12 @@ def fill_directions(m: int, population: int) -> np.ndarray:
     return np.concatenate([regular, random_directions])
 
 
-def share_directions(directions: Any) -> Shared | None:
+def share_directions(directions: ArrayLike | Shared | None) -> Shared | None:
     """Directions that a user gave, if any, as all runs share them."""
     return directions if directions is None or isinstance(directions, Shared) else Shared(check_directions(directions))
 
 
-def check_directions(directions: Any) -> np.ndarray:
+def check_directions(directions: ArrayLike) -> np.ndarray:
     """Directions that a user gave, (h, m), scaled to sum 1."""
     try:
         w = as_float_array(directions)

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from galapax.numerics import devices, random
 from galapax.operators.pairwise import (
@@ -121,7 +122,7 @@ def dominated_by_sample(key: Array, objectives: Array, violation: Array | None, 
 
     size = 1 if devices.on_cpu() else min(sample_size, MAX_SAMPLED_COMPARISONS)
 
-    def add(i: Any, dominated: Array) -> Array:
+    def add(i: Array | int, dominated: Array) -> Array:
         index = random.integers(random.fold_in(key, i), (size, q), n)
         return dominated | jnp.any(beaten(index) & (i * size + jnp.arange(size) < sample_size)[:, None, None], axis=0)
 
@@ -157,7 +158,7 @@ def mean_distance(points: Array, counted: Array | None = None) -> Array:
     return jnp.sum(sums * weight) / jnp.maximum(size * (size - 1), 1)
 
 
-def niche_counts(points: Array, radius: Any, others: Array | None = None, counted: Array | None = None) -> Array:
+def niche_counts(points: Array, radius: ArrayLike, others: Array | None = None, counted: Array | None = None) -> Array:
     """How crowded it is around each row of points (n, m): the sum of sh(d) over the rows of `others` (q, m), (n,).
 
     sh(d) = 1 - d / radius for Euclidean distances d < radius, and 0 beyond (Goldberg & Richardson 1987). Without
@@ -381,7 +382,7 @@ def ranks_by_pushing(objectives: Array, violation: Array | None = None) -> Array
     group = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(differs, dtype=jnp.int32)])
     lacks, compared = keys[: len(keys) - m], keys[len(keys) - m + 1 :]
 
-    def push(start: int, j: Any, ranks: Array) -> Array:  # ranks: of the points from `start` on
+    def push(start: int, j: Array | int, ranks: Array) -> Array:  # ranks: of the points from `start` on
         behind = group[start:] > group[j]
         for values in compared:
             behind &= values[j] <= values[start:]

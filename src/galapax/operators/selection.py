@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jax import Array, lax
 
 from galapax.core.problem import Population
 from galapax.numerics import random
-from galapax.numerics.jaxpr import materialise
+from galapax.numerics.jaxpr import Tree, materialise
 from galapax.operators.pairwise import argsort_rows
 from galapax.operators.ranking import dominates
 
@@ -41,7 +40,7 @@ def best_index(population: Population) -> Array:
     return jnp.argmin(jnp.where(population.violation == least, population.fitness, jnp.inf))
 
 
-def take_row(population: Population, row: Any) -> Population:
+def take_row(population: Population, row: Array | int) -> Population:
     """One individual, (1, ...)."""
     return jax.tree.map(lambda a: a[row][None], population)
 
@@ -100,7 +99,7 @@ def score_by_tournaments(key: Array, old: Population, new: Population, opponents
     return jnp.where(jnp.isfinite(fitness), wins + 2, failed)
 
 
-def replace_losers(scores: Array, most: int, old: Any, new: Any) -> Any:
+def replace_losers(scores: Array, most: int, old: Tree, new: Tree) -> Tree:
     """Keep the n individuals with the highest scores out of `old` and `new`, n each, in linear time, without sorting.
 
     scores: (2n,), of the old ones first, whole numbers from 0 to `most`. old, new: trees of arrays with n rows. Among
@@ -159,12 +158,12 @@ def binary_tournament(key: Array, rank: Array, spread: Array, count: int, among:
     return jnp.where(second, pairs[1], pairs[0])
 
 
-def take(rows: Array, tree: Any) -> Any:
+def take(rows: Array, tree: Tree) -> Tree:
     """These rows of every array."""
     return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), tree)
 
 
-def take_from_union(rows: Array, a: Any, b: Any) -> Any:
+def take_from_union(rows: Array, a: Tree, b: Tree) -> Tree:
     """These rows of every array of `a` followed by its like in `b`, n rows each, without putting them together."""
 
     def pick(p: Array, q: Array) -> Array:
@@ -209,9 +208,6 @@ def _draw_pairs(key: Array, n: int, count: int) -> tuple[Array, Array]:
     return pairs[:, 0], pairs[:, 1]
 
 
-_U32 = np.uint32
-
-
 def find_duplicates(x: Array, counted: Array) -> Array:
     """Which rows of x (n, d) equal an earlier one, (n,) bool, in O(n d + n log n) with memory O(n).
 
@@ -222,7 +218,8 @@ def find_duplicates(x: Array, counted: Array) -> Array:
     rows = jnp.arange(n, dtype=jnp.int32)
     row_words = rows.astype(jnp.uint32)
     first, second = (
-        jnp.where(counted, _hash(x, seed), row_words * _U32(seed) + _U32(seed)) for seed in (0x9E3779B9, 0x85EBCA6B)
+        jnp.where(counted, _hash(x, seed), row_words * np.uint32(seed) + np.uint32(seed))
+        for seed in (0x9E3779B9, 0x85EBCA6B)
     )
     order = argsort_rows(first, second)  # of equals the earlier row comes first
     a, b = first[order], second[order]
@@ -244,8 +241,10 @@ def _hash(x: Array, seed: int) -> Array:
     # -0.0 equals 0.0; adding 0 would do, but XLA leaves that out
     words = lax.bitcast_convert_type(jnp.where(x == 0, jnp.zeros_like(x), x), jnp.uint32)
     words = words.reshape(x.shape[0], -1)
-    place = lax.broadcasted_iota(jnp.uint32, words.shape, 1) + _U32(1)
+    place = lax.broadcasted_iota(jnp.uint32, words.shape, 1) + np.uint32(1)
     # a sum of mixed words, each mixed with its place: XLA fuses it, and the order of summation does not matter
     return jnp.sum(
-        random.mix_word(words ^ (place * _U32(seed))) * (place * _U32(2) + _U32(1)), axis=1, dtype=jnp.uint32
+        random.mix_word(words ^ (place * np.uint32(seed))) * (place * np.uint32(2) + np.uint32(1)),
+        axis=1,
+        dtype=jnp.uint32,
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from galapax.core.checks import check_range
 from galapax.core.problem import Bounds, Population
@@ -15,7 +14,7 @@ from galapax.operators.differential import add_difference, draw_partners
 from galapax.operators.selection import best_index
 
 
-def three_parent_crossover(key: Array, parents: Population, fr: Any, sigma: Any) -> Array:
+def three_parent_crossover(key: Array, parents: Population, fr: ArrayLike, sigma: ArrayLike) -> Array:
     """Children g * best + (1 - g) * second + sigma * N(0, 1) * (second - third), g = fr * max(u, 1 - u), (n, d).
 
     Second and third parent are two different members besides the best; u and the normal number are drawn for each gene.
@@ -34,7 +33,7 @@ def three_parent_crossover(key: Array, parents: Population, fr: Any, sigma: Any)
 
 
 def simulated_binary_crossover(
-    key: Array, a: Array, b: Array, bounds: Bounds, index: Any, rate: Any
+    key: Array, a: Array, b: Array, bounds: Bounds, index: ArrayLike, rate: ArrayLike
 ) -> tuple[Array, Array]:
     """Two children of each pair of rows of `a` and `b`, all (n, d), in the box.
 
@@ -63,7 +62,7 @@ def simulated_binary_crossover(
     return first, second
 
 
-def _spread_beyond(u: Array, most: Array, index: Any) -> Array:
+def _spread_beyond(u: Array, most: Array, index: ArrayLike) -> Array:
     """beta - 1 of SBX for u uniform on [0, 1), at most `most` >= 0.
 
     beta has density (eta + 1) / 2 beta^eta up to 1 and (eta + 1) / 2 beta^-(eta + 2) beyond, cut and scaled up to
@@ -76,7 +75,7 @@ def _spread_beyond(u: Array, most: Array, index: Any) -> Array:
     return jnp.expm1(jnp.where(within, logarithm, -logarithm) / power)
 
 
-def arithmetic_crossover(key: Array, a: Array, b: Array, low: Any = -0.5, high: Any = 1.5) -> Array:
+def arithmetic_crossover(key: Array, a: Array, b: Array, low: Array | float = -0.5, high: Array | float = 1.5) -> Array:
     """One child of each pair of rows, (n, d): alpha a + (1 - alpha) b with alpha uniform on [low, high) for each gene.
 
     A child may lie outside the box.
@@ -86,7 +85,7 @@ def arithmetic_crossover(key: Array, a: Array, b: Array, low: Any = -0.5, high: 
 
 
 def polynomial_mutation(
-    key: Array, x: Array, bounds: Bounds, index: Any, rate: Any, at_least_one: Array | None = None
+    key: Array, x: Array, bounds: Bounds, index: ArrayLike, rate: ArrayLike, at_least_one: Array | None = None
 ) -> Array:
     """Each gene of x (n, d) moved with probability `rate`, within the box.
 
@@ -125,10 +124,10 @@ def breed(
     key: Array,
     x: Array,
     bounds: Bounds,
-    crossover_rate: Any,
-    crossover_index: Any,
-    mutation_rate: Any,
-    mutation_index: Any,
+    crossover_rate: ArrayLike,
+    crossover_index: ArrayLike,
+    mutation_rate: ArrayLike | None,
+    mutation_index: ArrayLike,
     copies: bool = True,
 ) -> Array:
     """Two children of each row in the first half of x (n, d), n even, and its like in the second half, (n, d).
@@ -145,7 +144,7 @@ def breed(
     return polynomial_mutation(key_mutate, crossed, bounds, mutation_index, rate, same)
 
 
-def mix_in_differences(key: Array, children: Array, x: Array, bounds: Bounds, share: Any) -> tuple[Array, Array]:
+def mix_in_differences(key: Array, children: Array, x: Array, bounds: Bounds, share: ArrayLike) -> tuple[Array, Array]:
     """The children (n, d), a share of them replaced by their parents x (n, d) moved by differences of others.
 
     And which they are, (n,) bool.
@@ -168,7 +167,9 @@ def adapt_difference_share(share: Array, moved: Array, stays: Array) -> Array:
     return jnp.clip(share + (ours / (ours + theirs) - share) / 10, 0.05, 0.95)
 
 
-def check_variation(crossover_rate: Any, crossover_index: Any, mutation_rate: Any, mutation_index: Any) -> None:
+def check_variation(
+    crossover_rate: object, crossover_index: object, mutation_rate: object, mutation_index: object
+) -> None:
     """Refuse what `breed` cannot use."""
     check_range(crossover_rate, "crossover_rate", 0.0, 1.0)
     if mutation_rate is not None:

@@ -30,7 +30,7 @@ from galapax.problems import (
     wfg,
 )
 from galapax.problems.bbob import bbob, suite
-from galapax.problems.niching import niching
+from galapax.problems.cec2013_niching import niching
 
 __all__ = ["PROBLEMS", "SUITES", "bbob", "get", "niching"]
 
@@ -174,7 +174,7 @@ def get(name: str, **parameters: int) -> Any:
     return _build(name, **settings)
 
 
-def as_problem(source: Any) -> Any:
+def as_problem(source: object) -> Any:
     """Return the built-in problem of that name, or a problem of another library converted; anything else as it is."""
     if isinstance(source, str):
         return get(source)

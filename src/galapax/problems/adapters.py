@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pymoo.core.variable import Variable as PymooVariable
 
 
-def convert_problem(source: Any) -> Any:
+def convert_problem(source: object) -> Any:
     """Convert a problem of another library, known by its attributes; return anything else as it is."""
     for names, convert in (
         (("evaluate", "n_obj", "n_var"), from_pymoo),
@@ -92,7 +92,7 @@ class _PymooObjective:
     problem: PymooProblem
     names: tuple[str, ...] | None  # of mixed variables, which pymoo has as dicts
 
-    def __call__(self, x: Any) -> Values:
+    def __call__(self, x: np.ndarray) -> Values:
         if self.names is None:
             points = np.atleast_2d(x)
         else:

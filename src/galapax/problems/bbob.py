@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
@@ -23,7 +24,7 @@ from galapax.problems import bbob_instances as instances
 
 Array = jax.Array
 
-REPORT = "Hansen, Finck, Ros & Auger (2009), INRIA RR-6829"
+BBOB_REPORT = "Hansen, Finck, Ros & Auger (2009), INRIA RR-6829"
 MAX_BBOB_DIM = 1000  # variables, since a rotation has their square
 
 
@@ -92,12 +93,12 @@ def _build(function: int, dim: int, instance: int) -> Problem:
         box(-5.0, 5.0, dim),
         name=f"bbob_f{function}_i{instance}",
         title=title,
-        source=f"{REPORT}, f{function}, instance {instance}",
+        source=f"{BBOB_REPORT}, f{function}, instance {instance}",
         optimum=0.0,
         solutions=arrays[0][None],
     )
 
 
-def _evaluate(formula: Callable[..., Array], arrays: tuple[np.ndarray, ...], x: Any) -> Array:
+def _evaluate(formula: Callable[..., Array], arrays: tuple[np.ndarray, ...], x: ArrayLike) -> Array:
     x = jnp.asarray(x)
     return formula(x, *(jnp.asarray(array, x.dtype) for array in arrays))

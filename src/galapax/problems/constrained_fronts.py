@@ -72,7 +72,7 @@ def _bent(x: Array, m: int) -> Array:
     return 1.0 + jnp.sum(1.0 - jnp.exp(-10.0 * (x[m - 1 :] ** (d - m) - 0.5 - i.astype(x.dtype)) ** 2))
 
 
-def _rugged(x: Array, m: int) -> Array:
+def _rugged_distance(x: Array, m: int) -> Array:
     """The second, with very many local minima."""
     d = x.shape[0]
     i = np.arange(m - 1, d) / d
@@ -80,7 +80,7 @@ def _rugged(x: Array, m: int) -> Array:
     return 1.0 + jnp.sum(0.1 / d * z**2 + 3.0 * jnp.sin(math.pi * z) ** 2)
 
 
-def _linked(x: Array, m: int) -> Array:
+def _linked_distance(x: Array, m: int) -> Array:
     """The third, in which every variable depends on the one before it."""
     return 1.0 + jnp.sum(2.0 * (x[m - 1 :] + (x[m - 2 : -1] - 0.5) ** 2 - 1.0) ** 2)
 
@@ -94,11 +94,11 @@ def mw1_objectives(x: Array) -> Array:
 
 
 def mw2_objectives(x: Array) -> Array:
-    return jnp.stack([x[0], _rugged(x, 2) - x[0]])
+    return jnp.stack([x[0], _rugged_distance(x, 2) - x[0]])
 
 
 def mw3_objectives(x: Array) -> Array:
-    return jnp.stack([x[0], _linked(x, 2) - x[0]])
+    return jnp.stack([x[0], _linked_distance(x, 2) - x[0]])
 
 
 def mw4_objectives(x: Array) -> Array:
@@ -106,12 +106,12 @@ def mw4_objectives(x: Array) -> Array:
 
 
 def mw8_objectives(x: Array) -> Array:
-    return dtlz.on_sphere(_rugged(x, 3) - 1.0, x[:2])
+    return dtlz.on_sphere(_rugged_distance(x, 3) - 1.0, x[:2])
 
 
 def mw13_objectives(x: Array) -> Array:
     f2 = 5.0 - jnp.exp(x[0]) - 0.5 * jnp.abs(jnp.sin(3.0 * math.pi * x[0]))
-    return _rugged(x, 2) * jnp.stack([x[0], f2])
+    return _rugged_distance(x, 2) * jnp.stack([x[0], f2])
 
 
 def mw1_limits(x: Array) -> Array:

@@ -89,7 +89,7 @@ def _dtlz(
     )
 
 
-def _rugged(z: Array) -> Array:
+def _rugged_distance(z: Array) -> Array:
     z = z - 0.5
     return 100.0 * jnp.sum(z**2 + 2.0 * jnp.sin(10.0 * math.pi * z) ** 2)
 
@@ -127,7 +127,7 @@ def _on_arc(g: Array, x: Array) -> Array:
 
 
 def _dtlz1(k: int, x: Array) -> Array:
-    return 0.5 * (1.0 + _rugged(x[k:])) * _products(x[:k], 1.0 - x[:k])
+    return 0.5 * (1.0 + _rugged_distance(x[k:])) * _products(x[:k], 1.0 - x[:k])
 
 
 def dtlz1(dim: int = 0, objectives: int = 3) -> Problem:
@@ -174,7 +174,7 @@ def dtlz2(dim: int = 0, objectives: int = 3) -> Problem:
 
 
 def _dtlz3(k: int, x: Array) -> Array:
-    return on_sphere(_rugged(x[k:]), x[:k])
+    return on_sphere(_rugged_distance(x[k:]), x[:k])
 
 
 def dtlz3(dim: int = 0, objectives: int = 3) -> Problem:

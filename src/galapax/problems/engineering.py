@@ -20,7 +20,7 @@ Array = jax.Array
 
 
 @cache
-def stored(name: str) -> tuple[float, np.ndarray]:
+def load_front(name: str) -> tuple[float, np.ndarray]:
     """Hypervolume and points (k, m) of a front in a file; the first of the points are spread over it for any number."""
     text = (resources.files("galapax.problems") / "fronts" / f"{name}.csv").read_text()
     head, *rows = text.splitlines()
@@ -29,7 +29,7 @@ def stored(name: str) -> tuple[float, np.ndarray]:
 
 def known_front(name: str, n: int) -> np.ndarray:
     """At most n points of a stored front, in the order of the first objective."""
-    points = stored(name)[1][:n]
+    points = load_front(name)[1][:n]
     return points[np.lexsort(points.T[::-1])]
 
 
@@ -62,7 +62,7 @@ def welded_beam() -> Problem:
         source="Deb, Pratap & Moitra (2000), PPSN VI, LNCS 1917:859-868",
         front=partial(known_front, "welded_beam"),
         reference_point=(40.0, 0.0166),
-        hypervolume=stored("welded_beam")[0],
+        hypervolume=load_front("welded_beam")[0],
         variables=("weld height", "weld length", "beam height", "beam width"),
         objectives=("cost", "deflection"),
         constraint_names=("shear stress", "bending stress", "weld thinner than beam", "buckling load"),
@@ -119,7 +119,7 @@ def car_side_impact() -> Problem:
         source="Jain & Deb (2014), IEEE Trans. Evol. Comput. 18(4):602-622, section V",
         front=partial(known_front, "car_side_impact"),
         reference_point=(45.0, 4.05, 12.85),
-        hypervolume=stored("car_side_impact")[0],
+        hypervolume=load_front("car_side_impact")[0],
         variables=("B-pillar inner", "B-pillar reinforcement", "floor side", "cross members", "door beam",
                    "door belt line", "roof rail"),
         objectives=("weight", "pubic force", "velocity"),
@@ -169,7 +169,7 @@ def water_resources() -> Problem:
         source="Ray, Tai & Seow (2001), Engineering Optimization 33(4):399-424",
         front=partial(known_front, "water_resources"),
         reference_point=(75_100.0, 1485.0, 3_110_000.0, 7_500_000.0, 27_500.0),
-        hypervolume=stored("water_resources")[0],
+        hypervolume=load_front("water_resources")[0],
         variables=("local detention storage", "maximum treatment rate", "maximum overflow rate"),
         objectives=("drainage network", "storage facility", "treatment facility", "flood damage", "flood loss"),
         constraint_names=tuple(f"water quality {i}" for i in range(1, 8)),
@@ -200,7 +200,7 @@ def crashworthiness() -> Problem:
         source="Liao, Li, Yang, Zhang & Li (2008), Struct. Multidisc. Optim. 35:561-569",
         front=partial(known_front, "crashworthiness"),
         reference_point=(1700.0, 12.0, 0.29),
-        hypervolume=stored("crashworthiness")[0],
+        hypervolume=load_front("crashworthiness")[0],
         variables=("bumper", "bumper reinforcement", "front rail", "front rail outer", "rear rail"),
         objectives=("mass", "acceleration", "intrusion"),
         units={"mass": "kg", "intrusion": "m", **dict.fromkeys(
@@ -235,5 +235,5 @@ def osy() -> Problem:
         source="Osyczka & Kundu (1995), Structural Optimization 10:94-99",
         front=partial(known_front, "osy"),
         reference_point=(-18.8, 83.2),
-        hypervolume=stored("osy")[0],
+        hypervolume=load_front("osy")[0],
     )

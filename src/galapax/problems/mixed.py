@@ -11,11 +11,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from galapax.core.problem import Function, Problem
 from galapax.core.variables import boolean, choice, integer, real
 
-Values = Mapping[str, Any]
+Values = Mapping[str, Array]
 
 
 def _problem(fun: Function, variables: Any, **described: Any) -> Problem:
@@ -29,7 +30,7 @@ WIRES = (0.009, 0.0095, 0.0104, 0.0118, 0.0128, 0.0132, 0.014, 0.015, 0.0162, 0.
 BARS = (6.0, 6.16, 6.32, 6.6, 7.0, 7.11, 7.2, 7.8, 7.9, 8.0, 8.4)
 
 
-def _gear_train(v: Values) -> Any:
+def _gear_train(v: Values) -> Array:
     ratio = v["driver 1"] * v["driver 2"] / (v["driven 1"] * v["driven 2"])
     return (1 / 6.931 - ratio) ** 2
 
@@ -47,13 +48,13 @@ def gear_train() -> Problem:
     )
 
 
-def _vessel(v: Values) -> Any:
+def _vessel(v: Values) -> Array:
     shell, head, radius, length = v["shell"], v["head"], v["radius"], v["length"]
     walls = 0.6224 * shell * radius * length + 1.7781 * head * radius**2
     return walls + 3.1661 * shell**2 * length + 19.84 * shell**2 * radius
 
 
-def _vessel_ineq(v: Values) -> Any:
+def _vessel_ineq(v: Values) -> Array:
     shell, head, radius, length = v["shell"], v["head"], v["radius"], v["length"]
     volume = math.pi * radius**2 * length + 4 / 3 * math.pi * radius**3
     return jnp.stack([0.0193 * radius - shell, 0.00954 * radius - head, 1296000 - volume, length - 240])
@@ -80,19 +81,19 @@ def pressure_vessel() -> Problem:
     )
 
 
-def _reducer_parts(v: Values) -> tuple[Any, ...]:
+def _reducer_parts(v: Values) -> tuple[Array, ...]:
     names = ("face width", "module", "teeth", "length 1", "length 2", "shaft 1", "shaft 2")
     return tuple(v[name] for name in names)
 
 
-def _reducer(v: Values) -> Any:
+def _reducer(v: Values) -> Array:
     width, module, teeth, first, second, shaft, other = _reducer_parts(v)
     gears = 0.7854 * width * module**2 * (3.3333 * teeth**2 + 14.9334 * teeth - 43.0934)
     shafts = 7.4777 * (shaft**3 + other**3) + 0.7854 * (first * shaft**2 + second * other**2)
     return gears - 1.508 * width * (shaft**2 + other**2) + shafts
 
 
-def _reducer_ineq(v: Values) -> Any:
+def _reducer_ineq(v: Values) -> Array:
     width, module, teeth, first, second, shaft, other = _reducer_parts(v)
     bending = jnp.sqrt((745 * first / (module * teeth)) ** 2 + 16.9e6) / (110 * shaft**3)
     torsion = jnp.sqrt((745 * second / (module * teeth)) ** 2 + 157.5e6) / (85 * other**3)
@@ -135,11 +136,11 @@ def speed_reducer() -> Problem:
     )
 
 
-def _beam(v: Values) -> Any:
+def _beam(v: Values) -> Array:
     return 29.4 * v["steel"] + 0.6 * v["width"] * v["depth"]
 
 
-def _beam_ineq(v: Values) -> Any:
+def _beam_ineq(v: Values) -> Array:
     steel, width, depth = v["steel"], v["width"], v["depth"]
     return jnp.stack([width / depth - 4, 180 + 7.375 * steel**2 / depth - steel * width])
 
@@ -159,11 +160,11 @@ def reinforced_beam() -> Problem:
     )
 
 
-def _coil_spring(v: Values) -> Any:
+def _coil_spring(v: Values) -> Array:
     return math.pi**2 * v["coil"] * v["wire"] ** 2 * (v["turns"] + 2) / 4
 
 
-def _coil_spring_ineq(v: Values) -> Any:
+def _coil_spring_ineq(v: Values) -> Array:
     wire, coil, turns = v["wire"], v["coil"], v["turns"]
     index = coil / wire
     stress = (4 * index - 1) / (4 * index - 4) + 0.615 / index
@@ -204,19 +205,19 @@ STOCKS = ("light naphtha", "heavy naphtha", "isomerate", "cracked")
 STOCK = {"cost": (400.0, 380.0, 520.0, 450.0), "octane": (68.0, 62.0, 85.0, 90.0), "sulphur": (20.0, 35.0, 2.0, 90.0)}
 
 
-def _petrol_quality(v: Values, quantity: str, reformate: float, alkylate: float) -> Any:
+def _petrol_quality(v: Values, quantity: str, reformate: float, alkylate: float) -> Array:
     """Of the blend: what is not reformate or alkylate is the stock."""
     stock = jnp.asarray(STOCK[quantity], v["reformate"].dtype)[v["stock"]]
     rest = 1 - v["reformate"] - v["alkylate"]
     return reformate * v["reformate"] + alkylate * v["alkylate"] + stock * rest
 
 
-def _petrol(v: Values) -> Any:
+def _petrol(v: Values) -> Array:
     dosing = 6.0 * v["doses"] + jnp.where(v["stabiliser"], 6.0, 0.0)
     return _petrol_quality(v, "cost", 610.0, 660.0) + dosing
 
 
-def _petrol_ineq(v: Values) -> Any:
+def _petrol_ineq(v: Values) -> Array:
     octane = _petrol_quality(v, "octane", 98.0, 95.0) + 0.8 * v["doses"] - 0.04 * v["doses"] ** 2
     sulphur = _petrol_quality(v, "sulphur", 1.0, 5.0)
     # reformate beyond 45 % and more than three doses each need the stabiliser
@@ -258,11 +259,11 @@ WORTHS = (33, 71, 49, 20, 62, 37, 80, 52, 22, 66, 40, 51, 47, 75, 24, 60)
 CAPACITY = 260.0
 
 
-def _knapsack(x: Any) -> Any:
+def _knapsack(x: Array) -> Array:
     return -jnp.sum(jnp.asarray(WORTHS, x.dtype) * x)
 
 
-def _knapsack_ineq(x: Any) -> Any:
+def _knapsack_ineq(x: Array) -> Array:
     return jnp.sum(jnp.asarray(WEIGHTS, x.dtype) * x, keepdims=True) - CAPACITY
 
 
@@ -280,13 +281,13 @@ def knapsack() -> Problem:
     )
 
 
-def _machines(x: Any) -> Any:
+def _machines(x: Array) -> Array:
     cost = jnp.asarray((7, 9, 4, 12, 6), x.dtype)
     wear = jnp.asarray((0.3, 0.1, 0.5, 0.05, 0.2), x.dtype)
     return jnp.sum(cost * x + wear * x**2) + 0.2 * x[0] * x[1] - 0.3 * x[2] * x[3]
 
 
-def _machines_ineq(x: Any) -> Any:
+def _machines_ineq(x: Array) -> Array:
     return jnp.stack(
         [
             60 - (5 * x[0] + 8 * x[1] + 3 * x[2] + 11 * x[3] + 4 * x[4]),

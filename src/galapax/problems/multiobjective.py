@@ -77,7 +77,7 @@ def _concave(f1: Array, g: Array) -> Array:
     return g * (1.0 - (f1 / g) ** 2)
 
 
-def _disconnected(f1: Array, g: Array) -> Array:
+def _disconnected_front(f1: Array, g: Array) -> Array:
     ratio = f1 / g
     return g * (1.0 - jnp.sqrt(ratio) - ratio * jnp.sin(10.0 * math.pi * f1))
 
@@ -169,7 +169,7 @@ def zdt2(dim: int = 30) -> Problem:
 
 
 def _zdt3(x: Array) -> Array:
-    return jnp.stack([x[0], _disconnected(x[0], 1.0 + 9.0 * jnp.mean(x[1:]))])
+    return jnp.stack([x[0], _disconnected_front(x[0], 1.0 + 9.0 * jnp.mean(x[1:]))])
 
 
 def zdt3(dim: int = 30) -> Problem:
@@ -293,7 +293,7 @@ def moea_zdt2(dim: int = 30) -> Problem:
 
 
 def _moea_zdt3(x: Array) -> Array:
-    return jnp.stack([x[0], _disconnected(x[0], 1.0 + 9.0 * jnp.mean(x[1:] ** 2))])
+    return jnp.stack([x[0], _disconnected_front(x[0], 1.0 + 9.0 * jnp.mean(x[1:] ** 2))])
 
 
 def moea_zdt3(dim: int = 30) -> Problem:

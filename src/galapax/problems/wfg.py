@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ import numpy as np
 
 from galapax.core.errors import InputError
 from galapax.core.problem import Problem, as_bounds
+from galapax.core.space import NumberArray
 from galapax.metrics.indicators import non_dominated
 from galapax.problems.dtlz import octant_front, octant_hypervolume
 
@@ -149,7 +149,7 @@ TRANSFORMS: dict[int, Callable[[Array, int, int], Array]] = {
 }
 
 
-def shape(number: int, p: Any) -> list[Any]:
+def shape(number: int, p: NumberArray) -> list[NumberArray]:
     """The front over p (..., m - 1) in [0, 1], before its axes are stretched; NumPy in, NumPy out, and JAX likewise."""
     m, xp = p.shape[-1] + 1, jnp if isinstance(p, jax.Array) else np
     quarter = 0.5 * math.pi
@@ -177,7 +177,7 @@ def _wfg(number: int, m: int, k: int, upper: tuple[float, ...], x: Array) -> Arr
 
 
 @cache
-def _sampled(number: int, m: int, per_axis: int) -> np.ndarray:
+def _sample_front(number: int, m: int, per_axis: int) -> np.ndarray:
     """Of WFG1 and 2 a grid of the front."""
     axes = np.meshgrid(*[np.linspace(0.0, 1.0, per_axis)] * (m - 1), indexing="ij")
     p = np.stack([axis.ravel() for axis in axes], axis=1)
@@ -190,9 +190,9 @@ def wfg_front(number: int, m: int, n: int) -> np.ndarray:
     if number >= 4:
         return 2.0 * np.arange(1, m + 1) * octant_front(m, n)
     per_axis = 2
-    while per_axis < 2 * n and len(_sampled(number, m, per_axis + 1)) <= n:
+    while per_axis < 2 * n and len(_sample_front(number, m, per_axis + 1)) <= n:
         per_axis += 1
-    return _sampled(number, m, per_axis)
+    return _sample_front(number, m, per_axis)
 
 
 def _problem(number: int, title: str, dim: int, objectives: int) -> Problem:

@@ -25,8 +25,8 @@ class Evaluations:
         constraints.
     failed, error: whether the call gave no usable value, and why ("" for the others).
     seconds: that the function took; NaN where nobody knows. worker: the number of the process that made the call, from
-        0; -1 where it was lost. generation: that asked for the point, counted over all searches of a run; 0 for values
-        that were known before.
+        0; -1 where it was lost. run: the number of the run that asked for the point, and generation: counted over all
+        searches of that run; -1 and 0 for values that were known before.
     """
 
     x: np.ndarray  # (n, d)
@@ -35,6 +35,7 @@ class Evaluations:
     error: np.ndarray  # (n,) text
     seconds: np.ndarray  # (n,)
     worker: np.ndarray  # (n,) int
+    run: np.ndarray  # (n,) int
     generation: np.ndarray  # (n,) int
     ineq: np.ndarray | None = None  # (n, p)
     eq: np.ndarray | None = None  # (n, q)
@@ -65,19 +66,19 @@ class Evaluations:
         return to_dataframe(self)
 
     def table(self) -> tuple[list[str], np.ndarray]:
-        """Return headings and rows of numbers: generation, worker, seconds, failed, variables, values."""
-        columns = [self.generation, self.worker, self.seconds, self.failed, self.x, self.fun]
+        """Return headings and rows of numbers: run, generation, worker, seconds, failed, variables, values."""
+        columns = [self.run, self.generation, self.worker, self.seconds, self.failed, self.x, self.fun]
         columns += [array for array in (self.ineq, self.eq, self.violation) if array is not None]
-        headings = ["generation", "worker", "seconds", "failed", *self.names, *self.value_names]
+        headings = ["run", "generation", "worker", "seconds", "failed", *self.names, *self.value_names]
         headings += ["violation"] if self.violation is not None else []
         return headings, np.column_stack([np.asarray(column, np.float64) for column in columns])
 
     def __repr__(self) -> str:
-        shown = [f.name for f in fields(self)[:10] if getattr(self, f.name) is not None]
+        shown = [f.name for f in fields(self)[:11] if getattr(self, f.name) is not None]
         return f"Evaluations({len(self)} calls, {int(self.failed.sum())} failed: {', '.join(shown)})"
 
 
-N_CALL_COLUMNS = 4  # columns of the table before the variables
+N_CALL_COLUMNS = 5  # columns of the table before the variables
 
 
 def tabulate_evaluations(problem: ProblemDescription, calls: CallTable, x: np.ndarray) -> Evaluations:
@@ -97,6 +98,7 @@ def tabulate_evaluations(problem: ProblemDescription, calls: CallTable, x: np.nd
         error=error,
         seconds=calls.seconds,
         worker=calls.worker,
+        run=calls.run,
         generation=calls.generation,
         ineq=ineq,
         eq=eq,
@@ -114,11 +116,11 @@ def evaluations_from_table(
 
     widths: how many objectives, inequalities and equalities there are. errors: why calls failed, by row.
     """
-    generation, worker, seconds, failed = table[:, :N_CALL_COLUMNS].T
+    run, generation, worker, seconds, failed = table[:, :N_CALL_COLUMNS].T
     x, fun, ineq, eq, _ = np.split(table[:, N_CALL_COLUMNS:], np.cumsum([problem.dim, *widths]), axis=1)
     values = {name: array for name, array in (("fun", fun), ("ineq", ineq), ("eq", eq)) if array.shape[1]}
     failures = {int(row): Failure(errors.get(int(row), "")) for row in np.flatnonzero(failed)}
-    calls = CallTable(x, values, failures, seconds, worker.astype(int), generation.astype(int))
+    calls = CallTable(x, values, failures, seconds, *(c.astype(int) for c in (worker, run, generation)))
     return tabulate_evaluations(problem, calls, x)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -121,6 +121,7 @@ class Runs(HTMLRepr):
     fronts: list[Front] | None = None  # of several objectives; without the values of the constraints
     hypervolume: np.ndarray | None = None  # (R,), of several objectives with a reference point
     fun_interval: np.ndarray | None = None  # (R, 2), of a random objective
+    confidence: np.ndarray | None = None  # (R,), of runs that restart, see Result
 
     def __len__(self) -> int:
         return len(self.fun)
@@ -172,6 +173,33 @@ class Runs(HTMLRepr):
         return f"Runs({len(self)} runs: {summary}; {self.nfev.sum():,} evaluations)"
 
 
+class Robust(NamedTuple):
+    """The answer of `gx.robust` in fresh scenarios.
+
+    measure, value, interval: what was minimised, its value at x and the 95 % confidence interval (2,); exact where the
+        scenarios were given, and open above for the worst case. n_samples: fresh scenarios.
+    outcomes: the percentiles of fun at x, from 0 to 100 (101,). probability, probability_interval: that the constraints
+        hold, if some depend on uncertain quantities.
+    """
+
+    measure: str
+    value: float
+    interval: np.ndarray
+    n_samples: int
+    outcomes: np.ndarray
+    probability: float | None = None
+    probability_interval: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        text = f"{self.measure} {self.value:.6g}"
+        if np.isfinite(self.interval).all() and self.interval[0] < self.interval[1]:
+            text += f", 95 % interval {self.interval[0]:.6g} to {self.interval[1]:.6g}, {self.n_samples} fresh samples"
+        if self.probability is not None and self.probability_interval is not None:
+            low, high = self.probability_interval
+            text += f"; constraints hold with probability {self.probability:.4g} ({low:.4g} to {high:.4g})"
+        return text
+
+
 # words of earlier versions and of other libraries
 ATTRIBUTE_HINTS = {
     "named": "params",
@@ -188,10 +216,13 @@ class Result(dict[str, Any], HTMLRepr):
     """The outcome of `minimize`, used by attribute or as a mapping, like scipy's OptimizeResult.
 
     x, fun: the best solution (of all runs) and its value.
+    robust: of `gx.robust`, a Robust, or one for each measure.
     fun_interval: of a random objective, the 95 % confidence interval (2,) of its mean at x, whose estimate fun is; NaN
         where the run was stopped before x could be evaluated again.
     feasible, violation: whether it satisfies the constraints, and its total violation.
     success: True if the answer is feasible and reached the target or, without a target, the search converged.
+    confidence: of a run that restarts, how sure its searches make it that no better value is left to be found; None of
+        others, and without a feasible point. From 0.95 on a run without a target ends, from 0.8 on it is a success.
     stop, message: which rule ended the run, as a word and as a sentence.
     nit, nfev, n_failed: generations, evaluated points and failed evaluations (nit of the best run, the others of all).
     params: x by the names of its variables.
@@ -240,6 +271,7 @@ class Result(dict[str, Any], HTMLRepr):
     H: np.ndarray | MaybeNone
     CV: np.ndarray
     derived: dict[str, Any]  # a float; of a front (k,)
+    confidence: float | MaybeNone
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -370,10 +402,14 @@ class Result(dict[str, Any], HTMLRepr):
         return ", ".join(items + [f"{n_hidden} more"] * (n_hidden > 0))
 
     def __repr__(self) -> str:
-        names = ("message", "success", "fun", "fun_interval", "worst_case", "x", "y", "feasible", "nit", "nfev",
-                 "n_failed", "seed")  # fmt: skip
+        names = ("message", "success", "confidence", "fun", "fun_interval", "worst_case", "x", "y", "feasible", "nit",
+                 "nfev", "n_failed", "seed")  # fmt: skip
         labels = {"fun_interval": "interval"}
-        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in names if name in self]
+        shown = [name for name in names if self.get(name) is not None]
+        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in shown]
+        reports = self.get("robust", ())
+        for report in (reports,) if isinstance(reports, Robust) else reports:
+            lines.append(f"{'robust':>10}: {report!r}")
         for failed in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {failed.error}, at x = {_format_value(failed.x)}")
         if "F" in self:
@@ -412,12 +448,15 @@ def all_runs(result: Result) -> Runs:
     columns = {
         name: np.array([result[name]]) for name in ("x", "fun", "violation", "nit", "nfev", "n_failed", "success")
     }
+    confidence = None if result.get("confidence") is None else np.array([result.confidence])
     fronts = hypervolume = None
     if "F" in result:
         fronts = [Front(*(result[name] for name in ("X", "F", "G", "H", "CV")))]
         hypervolume = None if result.get("hypervolume") is None else np.array([result.hypervolume])
     number = np.array([result.settings["first_run"]])
-    return Runs(number=number, **columns, history=history, fronts=fronts, hypervolume=hypervolume)
+    return Runs(
+        number=number, **columns, history=history, fronts=fronts, hypervolume=hypervolume, confidence=confidence
+    )
 
 
 def _format_value(value: object) -> str:

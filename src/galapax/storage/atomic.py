@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from galapax.core.errors import InputError
 
@@ -55,7 +55,7 @@ def write_bytes(path: Path, *chunks: bytes) -> None:
     sync_folder(path.parent)
 
 
-def write_by(path: Path, save: Callable[[IO[bytes]], Any]) -> None:
+def write_by(path: Path, save: Callable[[IO[bytes]], object]) -> None:
     """Write a file atomically with what `save` writes into a binary stream."""
     buffer = io.BytesIO()
     save(buffer)

@@ -37,7 +37,7 @@ from galapax.version import __version__
 
 MAGIC = b"galapax checkpoint 1\n"
 CHECKSUM_BYTES = 32
-REGISTERED_TYPES: dict[str, Any] = {
+REGISTERED_TYPES: dict[str, type] = {
     c.__name__: c
     for c in (
         Failed,
@@ -62,7 +62,7 @@ class CorruptFileError(Exception):
     """Raised with the reason why a checkpoint cannot be read."""
 
 
-def pack(data: Any) -> list[bytes]:
+def pack(data: object) -> list[bytes]:
     """Serialise data to the chunks of a file."""
     arrays: list[np.ndarray] = []
     text = json.dumps(
@@ -104,7 +104,7 @@ def unpack(raw: bytes) -> Any:
         raise CorruptFileError(f"it holds something unexpected ({type(error).__name__})") from None
 
 
-def _encode(value: Any, arrays: list[np.ndarray]) -> Any:
+def _encode(value: object, arrays: list[np.ndarray]) -> Any:
     if value is None or isinstance(value, bool | int | float) or type(value) is str:
         return value
     if isinstance(value, Enum):
@@ -182,7 +182,7 @@ class Keeper:
         self.last_write_time = time.perf_counter()
         self.write_seconds, self.made, self.has_changes = 0.0, 0, False
         self.has_failed = False  # the last attempt to write
-        self.memory: Any = None  # of the present task's black box
+        self.memory: dict[str, object] | None = None  # of the present task's black box
         self._writer: threading.Thread | None = None
 
     # --- sections ---
@@ -239,11 +239,11 @@ class Keeper:
             section |= {"standing": None, "at": 0}
         self.begun -= 1
 
-    def due(self, made: int) -> bool:
+    def due(self, generation: int) -> bool:
         waited = time.perf_counter() - self.last_write_time
-        every = self.settings.generations
-        if every is not None:
-            return made - self.made >= every
+        interval = self.settings.generations
+        if interval is not None:
+            return generation - self.made >= interval
         return waited >= max(self.settings.seconds, self.write_seconds / MAX_WRITE_SHARE)
 
     def save(self, standing: BatchCheckpoint) -> None:
@@ -260,7 +260,7 @@ class Keeper:
 
     # --- the file ---
 
-    def _data(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, object]:
         sections = [{**section, "done": list(section["done"])} for section in self.sections]
         return {"galapax": __version__, "about": self.about, "sections": sections}
 
@@ -282,7 +282,7 @@ class Keeper:
             self._writer.join()
             self._writer = None
 
-    def _attempt(self, data: dict[str, Any]) -> None:
+    def _attempt(self, data: dict[str, object]) -> None:
         start = time.perf_counter()
         try:
             self._write(data)
@@ -299,7 +299,7 @@ class Keeper:
             self.has_failed = True
         self.write_seconds = time.perf_counter() - start
 
-    def _write(self, data: dict[str, Any]) -> None:
+    def _write(self, data: dict[str, object]) -> None:
         if devices.process_index():  # the first one writes
             return
         chunks = pack(data)
@@ -311,7 +311,7 @@ class Keeper:
         self.is_readable = True
 
 
-def keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
+def keeper(settings: Checkpoint | None, resume: object) -> Keeper | None:
     """Build the Keeper for `checkpoint=` and `resume=`; None where no checkpoint is written."""
     try:
         return _open_keeper(settings, resume)

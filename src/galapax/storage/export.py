@@ -10,7 +10,8 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -114,6 +115,9 @@ def runs_table(runs: Runs, variables: list[str], values: list[str]) -> Table:
     if runs.hypervolume is not None:
         names.append("hypervolume")
         columns.append(runs.hypervolume)
+    if runs.confidence is not None:
+        names.append("confidence")
+        columns.append(runs.confidence)
     rows = np.column_stack([*(np.asarray(column, np.float64) for column in columns), runs.x])
     return Table([*names, *variables], rows, len(names), counts=(0, m + 2, m + 3, m + 4), booleans=(m + 5,))
 
@@ -139,7 +143,7 @@ def fronts_table(runs: Runs, variables: list[str], values: list[str]) -> Table:
 
 def evaluations_table(evaluations: Evaluations) -> Table:
     """Build the table of every call of a black box."""
-    return Table(*evaluations.table(), first_variable=N_CALL_COLUMNS, counts=(0, 1), booleans=(3,))
+    return Table(*evaluations.table(), first_variable=N_CALL_COLUMNS, counts=(0, 1, 2), booleans=(4,))
 
 
 def snapshots_table(result: Result) -> Table:
@@ -207,7 +211,7 @@ def _format_table(table: Table, problem: ProblemDescription) -> str:
     return out.getvalue()
 
 
-def _label_columns(table: Table, problem: ProblemDescription) -> dict[int, tuple[Any, ...]]:
+def _label_columns(table: Table, problem: ProblemDescription) -> dict[int, tuple[object, ...]]:
     """Map the columns that hold choices among texts to their labels."""
     if problem.space is None or table.first_variable is None:
         return {}
@@ -231,7 +235,7 @@ def _format_answer(result: Result) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["name", "value", "unit"])
     problem, units = result.problem, result.problem.units or {}
-    rows: list[tuple[str, Any]] = list(zip(value_names(result), np.atleast_1d(result.fun).tolist(), strict=True))
+    rows: list[tuple[str, object]] = list(zip(value_names(result), np.atleast_1d(result.fun).tolist(), strict=True))
     rows += [("feasible", result.feasible), ("violation", result.violation)] if problem.constrained else []
     rows += problem.params(result.x).items()
     if not np.ndim(result.fun):
@@ -260,7 +264,7 @@ def write_json_file(source: Result | Study, file: Path) -> None:
     write_bytes(file, json.dumps(to_json(data), allow_nan=False).encode(), b"\n")
 
 
-def decode_columns(table: Table, problem: ProblemDescription) -> dict[str, list[Any]]:
+def decode_columns(table: Table, problem: ProblemDescription) -> dict[str, list[object]]:
     """Return the columns of a table by heading, with labels where numbers encode them."""
     labels = _label_columns(table, problem)
     columns = [
@@ -344,7 +348,7 @@ def _number_names(letter: str, values: np.ndarray | None) -> list[str]:
     return [] if values is None else [f"{letter}{i + 1}" for i in range(np.shape(values)[-1])]
 
 
-def _import_pandas() -> Any:
+def _import_pandas() -> ModuleType:
     try:
         import pandas
     except ModuleNotFoundError:

@@ -48,7 +48,7 @@ def read_config(file: str | Path) -> dict[str, Any]:
         raise InputError(
             f"{path} does not #define {', '.join(missing)}; a GAGPU configuration has {', '.join(REQUIRED_SETTINGS)}."
         )
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for name, kind in REQUIRED_SETTINGS.items():
         try:
             value = _evaluate(_expand_macros(macros[name], macros, path, (name,)))

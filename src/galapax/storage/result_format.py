@@ -24,7 +24,7 @@ from galapax.objective.evaluation_log import Failed
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
 from galapax.results.minima import Minima
-from galapax.results.result import History, Result, Runs
+from galapax.results.result import History, Result, Robust, Runs
 from galapax.results.study import Study
 
 FORMAT = 1
@@ -44,6 +44,7 @@ OPTIONAL_KEYS = (
     "worst_cases",
     "hypervolume",
     "hypervolume_error",
+    "confidence",
     "chosen",
     "polish",
     "refinements",
@@ -58,19 +59,19 @@ PROBLEM_KEYS = {"name", "title", "source", "variables", "objectives", "constrain
                 "reference_point", "hypervolume", "eq_tolerance", "optimum"}  # fmt: skip
 
 # types of the entries
-RESULT_TYPES: dict[str, Any] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
+RESULT_TYPES: dict[str, object] = {"success": bool, "feasible": bool, "message": str, "nit": int, "nfev": int,
                                 "n_failed": int, "seed": int, "timings": dict, "settings": dict,
                                 "problem": dict}  # fmt: skip
-SETTINGS_TYPES: dict[str, Any] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
+SETTINGS_TYPES: dict[str, object] = {"maximize": bool | list, "blackbox": bool, "vectorized": bool, "algorithm": str,
                                   "problem": str, "dtype": str, "device": str, "runs": int, "first_run": int,
                                   "hyperparameters": dict, "versions": dict}  # fmt: skip
-TIMINGS_TYPES: dict[str, Any] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
+TIMINGS_TYPES: dict[str, object] = dict.fromkeys(("compile", "run", "device", "host", "held"), (int, float))
 # without which a result cannot be shown
 REQUIRED_ENTRIES = {
     "settings": ("maximize", "algorithm", "dtype", "device", "runs", "first_run"),
     "timings": ("compile", "run", "host"),
 }
-STUDY_TYPES: dict[str, Any] = {
+STUDY_TYPES: dict[str, object] = {
     "kind": str,
     "axes": dict,
     "labels": list,
@@ -82,7 +83,7 @@ STUDY_TYPES: dict[str, Any] = {
 STUDY_FIELDS = ("kind", "axes", "labels", "targets", "message", "paired", "stop")
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Convert a value to JSON types; NaN and infinities become null."""
     if isinstance(value, dict):
         return {str(k): to_json(v) for k, v in value.items()}
@@ -143,6 +144,9 @@ def result_to_json(result: Result) -> JSON:
     entries = {
         name: result[name] for name in (*REQUIRED_KEYS, *OPTIONAL_KEYS) if name in REQUIRED_KEYS or name in result
     }
+    if "robust" in result:
+        reports = (result.robust,) if isinstance(result.robust, Robust) else result.robust
+        entries["robust"] = [report._asdict() for report in reports]
     if "minima" in result:
         entries["minima"] = result.minima.as_json()
     entries["failures"] = [failure._asdict() for failure in result.get("failures", ())]
@@ -209,7 +213,7 @@ def _parse_space(description: Any) -> Space | None:
     return Space(tuple(variables), bool(description["is_mapping"]))
 
 
-def _to_label(value: Any) -> Any:
+def _to_label(value: object) -> Any:
     """Convert a JSON list to a tuple, which is a label."""
     return tuple(map(_to_label, value)) if isinstance(value, list) else value
 
@@ -236,10 +240,16 @@ def result_from_json(data: JSON) -> Result:
     for name in ("hypervolume", "hypervolume_error"):
         if name in data:
             result[name] = _parse_number(data[name], name)
+    if "confidence" in data:
+        confidence = data["confidence"]
+        result["confidence"] = None if confidence is None else _parse_number(confidence, "confidence")
     result["violation"] = math.inf if data["violation"] is None else _parse_number(data["violation"], "violation")
     for name in ("y", "worst_cases"):
         if name in data:
             result[name] = np.array(data[name], np.float64)
+    if "robust" in data:
+        reports = tuple(map(_parse_robust, data["robust"]))
+        result["robust"] = reports[0] if len(reports) == 1 else reports
     if "fun_interval" in data:
         result["fun_interval"] = _parse_floats(data["fun_interval"], "fun_interval")
         if result.fun_interval.shape != (2,):
@@ -254,6 +264,20 @@ def result_from_json(data: JSON) -> Result:
     if result.x is None or result.x.size != result.problem.dim or (is_multi_objective and result.fun.size < 2):
         raise ValueError("the length of x or fun does not match its problem")
     return result
+
+
+def _parse_robust(data: JSON) -> Robust:
+    interval = _parse_floats(data["interval"], "interval")
+    chances = data["probability_interval"]
+    return Robust(
+        str(data["measure"]),
+        _parse_number(data["value"], "value"),
+        np.where(np.isnan(interval), np.inf, interval) if data["measure"] == "worst" else interval,
+        int(data["n_samples"]),
+        _parse_floats(data["outcomes"], "outcomes"),
+        None if data["probability"] is None else _parse_number(data["probability"], "probability"),
+        None if chances is None else _parse_floats(chances, "probability_interval"),
+    )
 
 
 def _check_study(description: JSON, n_cells: int) -> None:
@@ -290,20 +314,20 @@ def _parse_failures(data: Any) -> tuple[Failed, ...]:
     return tuple(Failed(x, *text) for x, text in zip(points, texts, strict=True))
 
 
-def _parse_evaluation_errors(entries: Any) -> dict[int, str]:
+def _parse_evaluation_errors(entries: object) -> dict[int, str]:
     """Return why calls of a black box failed, by row of its evaluations."""
     if not isinstance(entries, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in entries):
         raise ValueError("its evaluation_errors are not rows with errors")
     return {int(row): str(error) for row, error in entries}
 
 
-def _parse_floats(values: Any, name: str) -> np.ndarray:
+def _parse_floats(values: object, name: str) -> np.ndarray:
     if not isinstance(values, list):
         raise ValueError(f"its {name} is {abbreviate(values)}")
     return np.array([_parse_number(value, name) for value in values], np.float64)
 
 
-def _parse_number(value: Any, name: str) -> float:
+def _parse_number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         raise ValueError(f"its {name} has {abbreviate(value)} where a number belongs")
     return math.nan if value is None else float(value)
@@ -338,6 +362,7 @@ RUNS_AXES = {
     "success": "runs",
     "hypervolume": "runs",
     "fun_interval": "runs ends",
+    "confidence": "runs",
 }
 RUN_FRONTS_AXES = {"size": "runs", "X": "rows variables", "F": "rows objectives", "CV": "rows"}
 SNAPSHOT_AXES = {"x": "individuals variables", "objectives": "individuals values", "violation": "individuals"}
@@ -424,7 +449,7 @@ def _read_history(reader: _ArrayReader, prefix: str, ensemble: bool = False) -> 
 
 
 def _read_runs(reader: _ArrayReader, arrays: Arrays) -> Runs:
-    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume", "fun_interval"})
+    columns: dict[str, Any] = reader.take("runs.", RUNS_AXES, optional={"hypervolume", "fun_interval", "confidence"})
     runs = Runs(**columns, history=None)
     if "runs.history.generation" in arrays:
         runs = replace(runs, history=_read_history(reader, "runs.history.", ensemble=True))

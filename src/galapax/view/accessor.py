@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from galapax.core.errors import InputError, MissingPackage
 from galapax.results.result import Result
@@ -89,7 +89,7 @@ class Plot:
             self._result, variables, window=window, objective=objective, points=points, ax=ax
         )
 
-    def gif(self, file: str | Path, generations: Iterable[int] | None = None, **options: Any) -> Path:
+    def gif(self, file: str | Path, generations: Iterable[int] | None = None, **options: object) -> Path:
         """The maps as an animated file, a frame for each population kept; options as for `maps`, and `seconds`."""
         return _import_animation().animate(self._result, file, generations, **options)
 
@@ -200,7 +200,7 @@ def _import_animation() -> ModuleType:
     return animation
 
 
-T = TypeVar("T", Result, Study)
+Saveable = TypeVar("Saveable", Result, Study)
 
 
 def save(result: Result, folder: str | Path) -> Path:
@@ -237,11 +237,11 @@ def _study_drawings(study: Study) -> dict[str, Callable[[Path], object]]:
     return {**drawings, "report.html": partial(_write, report.render_study, study)}
 
 
-def _draw(make_figure: Callable[[T], Figure], source: T, dpi: int, file: Path) -> None:
+def _draw(make_figure: Callable[[Saveable], Figure], source: Saveable, dpi: int, file: Path) -> None:
     make_figure(source).savefig(file, dpi=dpi)
 
 
-def _write(render: Callable[[T], str], source: T, file: Path) -> None:
+def _write(render: Callable[[Saveable], str], source: Saveable, file: Path) -> None:
     file.write_bytes(render(source).encode("utf-8", "replace"))  # labels may hold halves of a character
 
 

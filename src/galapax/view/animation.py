@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -281,6 +280,6 @@ def animate(
     path.parent.mkdir(parents=True, exist_ok=True)
     frame_ms = int(np.clip(1000 * seconds / len(frames), 40, 500))
     durations = [frame_ms] * (len(frames) - 1) + [frame_ms + 2000]
-    options: dict[str, Any] = {"save_all": True, "append_images": frames[1:], "duration": durations, "loop": 0}
+    options: dict[str, object] = {"save_all": True, "append_images": frames[1:], "duration": durations, "loop": 0}
     atomic.write_by(path, lambda file: frames[0].save(file, format="GIF", **options))
     return path

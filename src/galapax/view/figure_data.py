@@ -15,7 +15,7 @@ from galapax import problems
 from galapax.core.errors import InputError
 from galapax.core.problem import Problem, ProblemDescription, missing_function
 from galapax.metrics.statistics import by_evaluations, describe, ecdf, ecdf_over_targets, log_targets, quantile_curves
-from galapax.results.result import History, Result, all_runs
+from galapax.results.result import History, Result, Robust, all_runs
 from galapax.results.study import (
     Labels,
     Study,
@@ -37,6 +37,21 @@ WORST_FOUND_NAME = "worst value found"  # of an x in a min-max search: another y
 WORST_CHECKED_NAME = "worst case, checked"
 
 VERDICT_FOUND, VERDICT_ENDED, VERDICT_FAILED = "found", "ended", "failed"
+
+
+def robust_rows(result: Result) -> list[tuple[str, str]]:
+    """Return what fresh samples say of a robust answer, as names and texts."""
+    rows = []
+    reports = result.get("robust", ())
+    reports = (reports,) if isinstance(reports, Robust) else reports
+    for report in reports if "worst_case" not in result else ():
+        rows.append((f"{report.measure} in fresh samples", f"{report.value:.8g}"))
+        rows.append((INTERVAL_NAME, format_interval(report.interval)))
+    for report in reports[:1]:
+        if report.probability is not None and report.probability_interval is not None:
+            rows.append(("probability of keeping the constraints", f"{report.probability:.4g}"))
+            rows.append((INTERVAL_NAME, format_interval(report.probability_interval)))
+    return rows
 
 
 def format_interval(interval: np.ndarray) -> str:

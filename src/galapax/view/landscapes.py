@@ -189,7 +189,7 @@ def _evaluate_grid(function: Callable[..., Any], x: np.ndarray, result: Result) 
         return np.asarray(values, np.float64).reshape(len(x), -1)
 
 
-def _evaluate_or_nan(function: Callable[..., Any], x: np.ndarray) -> Any:
+def _evaluate_or_nan(function: Callable[..., object], x: np.ndarray) -> Any:
     try:
         value = function(x)
         return value["fun"] if isinstance(value, dict) else value.fun if isinstance(value, Values) else value

@@ -66,6 +66,8 @@ def _result_html(result: Result) -> str:
     if result.runs is not None:
         rows += [(f"{escape(name)} of {len(result.runs)} runs" if name == "median" else escape(name), escape(text))
                  for name, text in run_rows(result) if "quartile" not in name]  # fmt: skip
+    if result.get("confidence") is not None:
+        rows.append(("confidence", f"{result.confidence:.1%}"))
     rows.append(("evaluations", f"{result.nfev:,} in {result.nit:,} generations, seed {result.seed}"))
     return _flex_box(_text_line(head), _html_table(rows), _result_svg(result))
 

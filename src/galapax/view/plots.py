@@ -24,6 +24,7 @@ from matplotlib.typing import ColorType
 from galapax.core.checks import escape_mathtext
 from galapax.core.errors import InputError
 from galapax.core.problem import ProblemDescription
+from galapax.results.illumination import Illumination
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.view import figure_data, maps
@@ -468,4 +469,31 @@ def heatmap(study: Study, ax: Axes | None = None) -> Figure:
             text = texts[row * len(heat_map.columns) + column]
             axes.text(column, row, text, ha="center", va="center", color="white" if is_dark else "black")
     axes.set_title(escape_mathtext(f"{heat_map.title}: {heat_map.name}"), loc="left")
+    return figure
+
+
+def elites(illumination: Illumination, ax: Axes | None = None) -> Figure:
+    """Draw the value of each cell's elite over one or two measures; cells without one stay empty."""
+    names = [escape_mathtext(name) for name in illumination.names]
+    if len(names) > 2:
+        raise InputError(
+            f"a map has one or two measures, and these are {len(names)}: draw a slice of `values`, or two columns of "
+            "to_dataframe()."
+        )
+    figure, axes = open_axes(ax, (6.4, 4.8))
+    title = f"{len(illumination):,} of {illumination.values.size:,} cells have an elite"
+    axes.set_title(wrap_title(title, figure), loc="left")
+    label = "best value" if illumination.maximizes else "best (least) value"
+    if len(names) == 1:
+        (low, high), count = illumination.ranges[0], illumination.cells[0]
+        centres = low + (np.arange(count) + 0.5) * (high - low) / count
+        axes.plot(centres, illumination.values, ".", color=BLUE, markersize=4)
+        axes.set(xlabel=names[0], ylabel=label, xlim=(low, high))
+        return figure
+    image = axes.imshow(
+        illumination.values.T, origin="lower", aspect="auto", interpolation="nearest",
+        extent=tuple(illumination.ranges.ravel()), cmap=COLORMAP if illumination.maximizes else f"{COLORMAP}_r",
+    )  # fmt: skip
+    axes.set(xlabel=names[0], ylabel=names[1])
+    figure.colorbar(image, ax=axes, label=label)
     return figure

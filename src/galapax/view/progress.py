@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
+from types import ModuleType
 from typing import Any, Protocol
 
 from galapax.execution.observers import Progress, Waiting, time_left
@@ -118,7 +119,7 @@ class _Cell:
     stays at the end.
     """
 
-    display_module: Any  # IPython's module `display`
+    display_module: ModuleType  # IPython's module `display`
     interval: float = 0.25
     handle: Any = None
     headline: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -29,6 +28,7 @@ from galapax.view.figure_data import (
     known_value,
     method,
     objective_names,
+    robust_rows,
     verdict,
 )
 from galapax.view.summary_tables import (
@@ -95,6 +95,8 @@ def _answer_table(result: Result) -> Table:
         table.add_row(name, f"[bold]{value:.10g}[/]", "", "")
     if "fun_interval" in result:
         table.add_row(INTERVAL_NAME, format_interval(result.fun_interval), "", "")
+    for name, text in robust_rows(result):
+        table.add_row(name, text, "", "")
     optimum = known_value(result) if np.ndim(result.fun) == 0 else None
     if optimum is not None:
         table.add_row("best known", f"{optimum:.10g}", "", "")
@@ -202,7 +204,7 @@ def problem_facts() -> list[dict[str, str | int]]:
         else:
             x = jax.ShapeDtypeStruct((problem.dim,), np.float32)
 
-            def count(function: Callable[..., Any] | None, x: jax.ShapeDtypeStruct = x) -> int:
+            def count(function: Callable[..., object] | None, x: jax.ShapeDtypeStruct = x) -> int:
                 return 0 if function is None else int(np.prod(jax.eval_shape(function, x).shape))
 
             sizes = problem.dim

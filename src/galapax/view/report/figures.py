@@ -12,12 +12,14 @@ import numpy as np
 
 from galapax.core.algorithm import Population
 from galapax.core.problem import Problem, ProblemDescription, missing_function
+from galapax.results.illumination import Illumination
 from galapax.results.result import History, Result, all_runs
 from galapax.view import animation, figure_data, maps, summary_tables
 from galapax.view.report.page import (
     ChartSpec,
     ReportPage,
     data_uri,
+    format_number,
     hint_span,
     image_tag,
     json_numbers,
@@ -36,6 +38,32 @@ REFINEMENT_NOTE = (
     "At a mark “gradient refinement” no generation was made: a local optimiser refined the best point by its gradient."
 )
 MAX_PAIRED_OBJECTIVES = 7  # objectives of which every pair is drawn
+
+
+def add_elites(out: ReportPage, illumination: Illumination) -> None:
+    """Add the map of an Illumination with two measures, and what it says in numbers."""
+    out.section("Elites")
+    out.add(f"<p>{escape(str(illumination)).replace(chr(10), '. ')}.</p>")
+    values, names = illumination.values, illumination.names
+    if values.ndim != 2 or not len(illumination):
+        return
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    share = (np.nan_to_num(values, nan=low) - low) / (high - low if high > low else 1.0)
+    shade = share if illumination.maximizes else 1 - share
+    pixels = maps.apply_colormap(np.rint(255 * shade))
+    pixels[np.isnan(values)] = 255  # no elite: as the page's paper
+    image = image_tag(pixels.swapaxes(0, 1)[::-1], "Value of the elite of each cell", "rows")
+    limits = [
+        f"{name} from {format_number(a, 4)} to {format_number(b, 4)}"
+        for name, (a, b) in zip(names, illumination.ranges, strict=True)
+    ]
+    caption = (
+        f"Across: {limits[0]}. Up: {limits[1]}. Light: good, dark: bad, values from {format_number(low, 5)} to "
+        f"{format_number(high, 5)}; white: no elite."
+    )
+    out.add(
+        f'<figure><div class="strip one"><div>{image}</div></div><figcaption>{escape(caption)}</figcaption></figure>'
+    )
 
 
 def add_front(out: ReportPage, result: Result) -> None:
@@ -462,7 +490,7 @@ def landscape_image(result: Result) -> ChartSpec | None:
     }
 
 
-def _evaluate_points(function: Callable[..., Any], points: np.ndarray) -> np.ndarray:
+def _evaluate_points(function: Callable[..., object], points: np.ndarray) -> np.ndarray:
     """Evaluate a function at points (k, d): (k, m). Not compiled: that would take longer than this."""
     with jax.enable_x64(True):
         return np.asarray(jax.vmap(function)(points), np.float64).reshape(len(points), -1)

@@ -101,7 +101,7 @@ def fact_list(facts: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def setting_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
+def setting_rows(settings: dict[str, object]) -> list[tuple[str, str]]:
     rows = []
     for name, value in settings.items():
         name = name.replace("hyperparameters", "hyper-parameters").replace("_", " ")

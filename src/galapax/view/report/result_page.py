@@ -6,6 +6,7 @@ from html import escape
 
 import numpy as np
 
+from galapax.results.illumination import Illumination, has_cells
 from galapax.results.result import Result
 from galapax.view import figure_data, summary_tables
 from galapax.view.report import figures
@@ -44,7 +45,10 @@ def render_result(result: Result) -> str:
         f"{result.seed}{runs}, {escape(settings['dtype'])} on {escape(str(settings['device']))}</p>"
     )
     out.add(_message_box(result), fact_list(_result_facts(result)))
-    if result.knee is not None:
+    illumination = Illumination(result) if has_cells(result) else None
+    if illumination is not None:
+        figures.add_elites(out, illumination)
+    elif result.knee is not None:
         figures.add_front(out, result)
     _add_answer(out, result)
     if result.ineq is not None or result.eq is not None:
@@ -52,7 +56,8 @@ def render_result(result: Result) -> str:
     figures.add_convergence(out, result)
     if result.runs is not None:
         figures.add_runs(out, result)
-    figures.add_maps(out, result)
+    if illumination is None:
+        figures.add_maps(out, result)
     if "F" not in result:
         figures.add_population(out, result)
     _add_problem(out, result)
@@ -82,7 +87,9 @@ def _message_box(result: Result) -> str:
 def _result_facts(result: Result) -> list[tuple[str, str]]:
     problem, optimum = result.problem, figure_data.known_value(result)
     out = []
-    if "F" in result:
+    if has_cells(result):
+        out.append(("cells with an elite", f"{len(Illumination(result)):,}"))
+    elif "F" in result:
         out.append(("points on the front", f"{len(result.F):,}"))
         if result.get("hypervolume") is not None and len(result.F):
             error = result.get("hypervolume_error")
@@ -105,6 +112,8 @@ def _result_facts(result: Result) -> list[tuple[str, str]]:
         has_verdict = result.settings.get("target") is not None or result.runs.success.any()
         success_label = "runs that converged" if result.settings.get("target") is None else "successful runs"
         out += [(success_label, f"{int(result.runs.success.sum()):,} of {len(result.runs):,}")] * bool(has_verdict)
+    if result.get("confidence") is not None:
+        out.append(("confidence", f"{result.confidence:.1%}"))
     out += [("evaluations", f"{result.nfev:,}"), ("generations", f"{result.nit:,}")]
     out.append(("time of the run", f"{result.timings['run']:.3g} s"))
     return out
@@ -161,6 +170,8 @@ def _add_answer(out: ReportPage, result: Result) -> None:
         line(name, value, digits=12)
     if "fun_interval" in result:
         line(figure_data.INTERVAL_NAME, figure_data.format_interval(result.fun_interval))
+    for name, text in figure_data.robust_rows(result):
+        line(name, text)
     if problem.optimum is not None and not np.ndim(result.fun):
         line("best known", problem.optimum, digits=12)
     for i, name in list(enumerate(problem.variable_names()))[:MAX_LISTED_VARIABLES]:

@@ -25,7 +25,7 @@ from galapax.core.problem import Problem, as_bounds
 
 Array = jax.Array
 
-REPORT = "Li, Engelbrecht & Epitropakis (2013), RMIT University"
+NICHING_REPORT = "Li, Engelbrecht & Epitropakis (2013), RMIT University"
 COMPOSITION_HEIGHT = 2000.0  # C in the report
 ACCURACIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of the value, at which the suite counts optima
 
@@ -280,7 +280,7 @@ NICHING_FUNCTIONS |= {
 def niching(function: int) -> Problem:
     """Function 1 to 20 of the CEC 2013 niching suite, minimised; `solutions` (k, d) has all its global optima.
 
-    `galapax.problems.niching.NICHING_FUNCTIONS` has the suite's budgets and radii.
+    `galapax.problems.cec2013_niching.NICHING_FUNCTIONS` has the suite's budgets and radii.
     """
     if check_integer(function, "function", 1) not in NICHING_FUNCTIONS:
         raise InputError(f"function must be 1 to {len(NICHING_FUNCTIONS)}, a function of the suite; got {function}.")
@@ -301,7 +301,7 @@ def _build(number: int) -> Problem:
         as_bounds(definition.bounds),
         name=f"niching_f{number}",
         title=definition.title,
-        source=f"{REPORT}, F{number}",
+        source=f"{NICHING_REPORT}, F{number}",
         optimum=-definition.peak,
         solutions=points,
     )

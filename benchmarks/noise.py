@@ -1,0 +1,150 @@
+"""Random objectives: the true value of the answer, and whether the reported interval holds it.
+
+    python benchmarks/noise.py [--runs 9] [--only sphere] [--tables search bowl coverage]
+
+search: the sphere, Rosenbrock's and Rastrigin's function with noise 0.1 at 2000 and 10 000 evaluations; medians of the
+true value (from the optimum, without noise) at the answer, of black boxes. bowl: an ill-conditioned bowl, rotated, of
+condition 1e4 and 1e6, with noise 1 and 2000 evaluations per variable. coverage: how many of 200 runs (--coverage) have
+the true value in their interval, and the mean error of `fun`, of compiled objectives with a key. Each run has its own
+optimum and rotation. Beside galapax run pycma's CMA-ES (its favourite point) and the same with its NoiseHandler, where
+pycma is installed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import harness
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import galapax as gx
+
+try:
+    import cma
+except ImportError:
+    cma = None
+
+BOX = (-5.0, 5.0)
+
+
+class Objective(NamedTuple):
+    """A function with noise of a black box, and its true value above the optimum."""
+
+    mean: Callable[[np.ndarray], float]
+    noise: float
+    rng: np.random.Generator
+
+    def __call__(self, x: np.ndarray) -> float:
+        return self.mean(np.asarray(x)) + self.noise * float(self.rng.standard_normal())
+
+
+def sphere(y: np.ndarray) -> float:
+    return float(y @ y)
+
+
+def rosenbrock(y: np.ndarray) -> float:
+    z = y + 1
+    return float(np.sum(100 * (z[1:] - z[:-1] ** 2) ** 2 + (1 - z[:-1]) ** 2))
+
+
+def rastrigin(y: np.ndarray) -> float:
+    return float(10 * len(y) + np.sum(y**2 - 10 * np.cos(2 * np.pi * y)))
+
+
+def bowl(power: int) -> Callable[[np.ndarray], float]:
+    return lambda y: float(10.0 ** (power * np.arange(len(y)) / (len(y) - 1)) @ y**2)
+
+
+def build(function: Callable[[np.ndarray], float], dim: int, noise: float, seed: int, rotates: bool) -> Objective:
+    """Return a black box whose optimum, and rotation where it has one, are those of the seed."""
+    rng = np.random.default_rng(seed)
+    shift = rng.uniform(-2, 2, dim)
+    rotation = np.linalg.qr(rng.standard_normal((dim, dim)))[0] if rotates else np.eye(dim)
+    return Objective(lambda x: function(rotation @ (x - shift)), noise, rng)
+
+
+def with_galapax(fun: Objective, dim: int, budget: int, seed: int) -> np.ndarray:
+    result = gx.minimize(fun, [BOX] * dim, noisy=True, blackbox=True, max_evaluations=budget, seed=seed, progress=False)
+    return np.asarray(result.x)
+
+
+def with_pycma(fun: Objective, dim: int, budget: int, seed: int, handles_noise: bool = False) -> np.ndarray:
+    start = np.random.default_rng(seed).uniform(-4, 4, dim)
+    options = {"verbose": -9, "seed": seed + 1, "bounds": list(BOX), "maxfevals": budget, "tolstagnation": 10**9,
+               "tolfun": 0, "tolfunhist": 0, "tolflatfitness": 10**9}  # fmt: skip
+    handler = cma.NoiseHandler(dim) if handles_noise else None
+    _, search = cma.fmin2(fun, start, 2.0, options, noise_handler=handler)
+    return np.clip(search.result.xfavorite, *BOX)
+
+
+METHODS: dict[str, Callable[[Objective, int, int, int], np.ndarray]] = {"galapax": with_galapax}
+if cma is not None:
+    METHODS["pycma"] = with_pycma
+    METHODS["pycma, NoiseHandler"] = lambda *arguments: with_pycma(*arguments, handles_noise=True)
+
+
+def print_rows(rows: list[tuple[str, Callable[[np.ndarray], float], int, float, int, bool]], runs: int) -> None:
+    """Print the median of the true values of each method's answers, and in brackets the largest, and seconds a run."""
+    table = harness.Table("problem", "evaluations", *METHODS, widths=[36])
+    for name, function, dim, noise, budget, rotates in rows:
+        cells = []
+        for method in METHODS.values():
+            values, start = [], time.process_time()
+            for seed in range(runs):
+                fun = build(function, dim, noise, seed, rotates)
+                values.append(fun.mean(method(fun, dim, budget, seed)))
+            seconds = (time.process_time() - start) / runs
+            cells.append(f"{statistics.median(values):.2g} ({max(values):.2g}; {seconds:.1f} s)")
+        table.add(name, budget, *cells)
+
+
+def print_coverage(runs: int) -> None:
+    """Print how often the intervals of an ensemble hold the true value."""
+
+    def noisy(x: jax.Array, key: jax.Array) -> jax.Array:
+        return jnp.sum((x - 0.3) ** 2) + 0.1 * jax.random.normal(key)
+
+    table = harness.Table("variables", "evaluations", f"{runs} intervals that hold", "mean error", "width")
+    for dim in (2, 5, 10):
+        result = gx.minimize(noisy, [BOX] * dim, max_evaluations=400 * dim, runs=runs, progress=False)
+        assert result.runs is not None and result.runs.fun_interval is not None
+        truth = np.sum((result.runs.x - 0.3) ** 2, axis=1)
+        low, high = result.runs.fun_interval.T
+        held = float(np.mean((low <= truth) & (truth <= high)))
+        error = float(np.mean(result.runs.fun - truth))
+        width = float(np.median(high - low))
+        table.add(dim, 400 * dim, f"{100 * held:.1f} %", f"{error:.1e}", f"{width:.2g}")
+
+
+def main() -> None:
+    parser = harness.make_parser(__doc__, runs=9, only=True)
+    parser.add_argument("--coverage", type=int, default=200, help="runs of the coverage (%(default)s)")
+    parser.add_argument("--tables", nargs="+", default=["search", "bowl", "coverage"], help="which (all)")
+    arguments = parser.parse_args()
+    print(harness.describe_machine("cma"))
+    search = [
+        (f"{name}, {dim} variables", function, dim, 0.1, budget, False)
+        for budget in (2000, 10_000)
+        for name, function in (("sphere", sphere), ("Rosenbrock", rosenbrock), ("Rastrigin", rastrigin))
+        for dim in (5, 10)
+    ]
+    bowls = [
+        (f"bowl of condition 1e{power}, {dim} variables", bowl(power), dim, 1.0, 2000 * dim, True)
+        for dim in (5, 20)
+        for power in (4, 6)
+    ]
+    for table, rows in (("search", search), ("bowl", bowls)):
+        wanted = [row for row in rows if harness.is_selected(row[0], arguments.only)]
+        if table in arguments.tables and wanted:
+            print_rows(wanted, arguments.runs)
+    if "coverage" in arguments.tables:
+        print_coverage(arguments.coverage)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What `illuminate` returns: the best solution of each kind, in a grid over what solutions are like."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from galapax.core.errors import InputError
+from galapax.results.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+
+def has_cells(result: Result) -> bool:
+    """Whether a result is that of `illuminate`."""
+    return "cells" in result.settings.get("hyperparameters", {})
+
+
+class Illumination:
+    """The elites of a run of `illuminate`: k solutions, each the best in its cell.
+
+    x: (k, d). fun: (k,). measures: (k, m). index: (k, m), the cell of each along each measure. names: of the measures.
+    cells, ranges: of the grid. result: the run as a Result, with its history, settings, timings and seed.
+
+    A saved run is opened again by `gx.Illumination(gx.load(folder))`.
+    """
+
+    def __init__(self, result: Result) -> None:
+        settings: dict[str, Any] = result.settings["hyperparameters"]
+        if not has_cells(result):
+            raise InputError("an Illumination is made of a result of gx.illuminate; this result has no cells.")
+        self.result = result
+        self.cells: tuple[int, ...] = tuple(settings["cells"])
+        self.ranges = np.asarray(settings["ranges"], np.float64)
+        self.names = tuple(result.problem.objective_names(1 + len(self.cells))[1:])
+        values = np.asarray(result.population_fitness, np.float64)
+        self._is_filled = is_filled = np.isfinite(values).all(axis=1)
+        self.x: np.ndarray = np.asarray(result.population)[is_filled]
+        self.fun, self.measures = values[is_filled, 0], values[is_filled, 1:]
+        self.index = np.stack(np.unravel_index(np.flatnonzero(is_filled), self.cells), axis=1)
+
+    @property
+    def maximizes(self) -> bool:
+        return bool(self.result.settings["maximize"][0])
+
+    @property
+    def coverage(self) -> float:
+        """The share of cells that have an elite."""
+        return len(self.fun) / int(np.prod(self.cells))
+
+    @cached_property
+    def best(self) -> int:
+        """The row of the best elite."""
+        if not len(self.fun):
+            raise InputError("no cell has an elite, so there is no best one; see result.message.")
+        return int(np.argmax(self.fun) if self.maximizes else np.argmin(self.fun))
+
+    def qd_score(self, worst: float | None = None) -> float:
+        """Sum by how much the elites are better than `worst`, by default the worst of them."""
+        if not len(self.fun):
+            return 0.0
+        gains = self.fun if self.maximizes else -self.fun
+        level = float(np.min(gains)) if worst is None else (worst if self.maximizes else -worst)
+        return float(np.sum(gains - level))
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """The value of each cell's elite, an array with an axis for each measure; NaN where there is none."""
+        values = np.full(self.cells, np.nan)
+        values[tuple(self.index.T)] = self.fun
+        return values
+
+    def nearest(self, *measures: float) -> int:
+        """The row of the elite whose measures are closest to these, in units of the ranges."""
+        if len(measures) != len(self.cells):
+            raise InputError(f"nearest takes {len(self.cells)} measures, {', '.join(self.names)}; got {len(measures)}.")
+        span = self.ranges[:, 1] - self.ranges[:, 0]
+        return int(np.argmin(np.sum(((self.measures - np.asarray(measures)) / span) ** 2, axis=1)))
+
+    def run(self, number: int) -> Illumination:
+        """Run `number` of several runs."""
+        return Illumination(self.result.run(number))
+
+    def to_dataframe(self) -> DataFrame:
+        """One row for each elite: variables, value, measures."""
+        return self.result.to_dataframe("population")[self._is_filled].reset_index(drop=True)
+
+    def save(self, folder: str | Path, **options: Any) -> Path:
+        """Write the run to a folder, as `Result.save` does."""
+        return self.result.save(folder, **options)
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """Draw the value of each cell over one or two measures."""
+        from galapax.view.plots import elites  # needs matplotlib
+
+        return elites(self, ax)
+
+    def __len__(self) -> int:
+        return len(self.fun)
+
+    def __repr__(self) -> str:
+        total = int(np.prod(self.cells))
+        lines = [f"{len(self):,} of {total:,} cells have an elite ({100 * self.coverage:.1f} %)."]
+        if len(self):
+            best = self.best
+            facts = ", ".join(f"{n} {v:.6g}" for n, v in zip(self.names, self.measures[best], strict=True))
+            lines.append(f"best value: {self.fun[best]:.10g}, at {facts}")
+        lines.append(f"evaluations: {self.result.nfev:,}, generations: {self.result.nit:,}")
+        return "\n".join(lines)
