@@ -40,7 +40,7 @@ FAR = 0.2  # share of the box between their starts, at least
 
 FIRST_DESCENT_SHARE = 10  # evaluations a variable that the first descent on a grid has to itself
 KICKED_SHARE = 0.25  # of the variables that are drawn anew where a descent on a grid begins near the best point
-MAX_REUSED_VALUES = 200  # asked for in a row that are known already, before one of them is asked for again
+MAX_REUSED_VALUES = 100  # asked for in a row that are known already, before one of them is asked for again
 
 METHODS = (
     "starting points",
@@ -138,7 +138,7 @@ class FewEvaluations:
             raise RuntimeError("the points of the last ask were not told yet.")
         if not self.members:
             self.members.append(Member("descent", self.descend(None if self.log.n_sound else self.start)))
-        n_reused = 0
+        n_reused = MAX_REUSED_VALUES if self.is_exhausted else 0
         while len(self._outstanding) < n:
             free = [member for member in self.members if member.handed_out < len(member.points)]
             if not free:
@@ -187,8 +187,7 @@ class FewEvaluations:
         for i, (member, place) in enumerate(outstanding):
             self.evaluations[member.method] += 1
             member.tell(place, first + i, (float(violation[i]), float(value[i])))
-        is_long = self.grid is not None and self.log.n >= FIRST_DESCENT_SHARE * self.log.dim
-        if len(self.members) == 1 and (self.descents >= 1 or is_long):
+        if len(self.members) == 1 and self.is_first_descent_over:
             self.members.append(self.open_member())
         may_be_additive = self.log.dim > 1 and not self.log.is_constrained and self.grid is None
         if self.log.n >= self.next_additivity_test and may_be_additive:
@@ -200,6 +199,18 @@ class FewEvaluations:
     def learn(self, points: np.ndarray, objective: np.ndarray, ineq: np.ndarray, eq: np.ndarray) -> None:
         """Take up values of points (n, d) that were not asked for."""
         self.log.append(points, objective, ineq, eq)
+
+    @property
+    def is_first_descent_over(self) -> bool:
+        """Whether other searches may begin; on a grid a first descent that takes long has company after a while."""
+        return self.descents >= 1 or (self.grid is not None and self.log.n >= FIRST_DESCENT_SHARE * self.log.dim)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every point of a grid without real variables was evaluated."""
+        if self.grid is None or self.log.n < self.grid.size:
+            return False
+        return len(np.unique(np.round(self.log.x, 9), axis=0)) >= self.grid.size
 
     @property
     def is_asked(self) -> bool:
@@ -218,7 +229,7 @@ class FewEvaluations:
         Two from far apart are enough where every evaluated point agrees with a convex problem.
         """
         if len(self.minima) < AGREEING_CONVEX_DESCENTS:
-            return False
+            return self.is_exhausted
         starts, points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
         best = int(np.lexsort((values, violations))[0])
         spread = float(np.nanmax(self.log.objective) - np.nanmin(self.log.objective))
@@ -241,7 +252,7 @@ class FewEvaluations:
 
     def open_member(self) -> Member:
         """A further member: the search with a surrogate if there is none yet, else more descents."""
-        if (self.descents >= 1 or self.grid is not None) and not any(
+        if self.is_first_descent_over and not any(
             member.name == "surrogate" for member in self.members
         ):
             return Member("surrogate", self.evolve())

@@ -41,6 +41,11 @@ class Grid(NamedTuple):
     def reals(self) -> np.ndarray:
         return np.flatnonzero(self.levels == 0)
 
+    @property
+    def size(self) -> float:
+        """The number of points; inf with a real variable."""
+        return float(np.prod(self.levels.astype(float))) if (self.levels > 0).all() else np.inf
+
     def snap(self, x: np.ndarray) -> np.ndarray:
         """The nearest points (n, d) of the grid."""
         n = np.maximum(self.levels, 1)
@@ -139,6 +144,9 @@ class MixedDescent:
         s = log.x - log.x[self.row]
         distance = np.linalg.norm(s, axis=1)
         distance[np.isnan(log.objective)] = np.inf
+        has_same_choices = (np.abs(s[:, self.grid.unordered]) <= SAME_POINT).all(axis=1)
+        if np.sum(has_same_choices & np.isfinite(distance)) >= d + 2:  # a quadratic does not know what others mean
+            distance[~has_same_choices] = np.inf
         count = min((d + 1) * (d + 2) // 2 + d, MAX_MODEL_POINTS, int(np.isfinite(distance).sum()))
         chosen = np.argsort(distance, kind="stable")[:count]
         scale = max(float(np.median(distance[chosen])), 1e-6)
