@@ -54,6 +54,8 @@ def test_chance_constraint_holds_with_its_probability(tmp_path):
     assert low < report.probability < high and abs(report.probability - 0.95) < 0.02
     loaded = gx.load(result.save(tmp_path / "run"))
     assert repr(loaded.robust) == repr(report) and np.array_equal(loaded.robust.outcomes, report.outcomes)
+    lines = loaded.plot.outcomes().axes[0].lines
+    assert np.array_equal(lines[0].get_xdata(), report.outcomes) and lines[1].get_xdata()[0] == report.value
     assert "fresh samples" in (tmp_path / "run" / "report.html").read_text("utf-8")
 
 

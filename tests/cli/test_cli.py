@@ -64,6 +64,16 @@ def test_solve_prints_the_answer_and_saves_the_run(tmp_path):
     assert gx.load(tmp_path / "run").fun == pytest.approx(0.0126652327883, rel=1e-6)
 
 
+def test_a_sweep_takes_a_distance_and_workers():
+    settings = ("-a", "de", "--set", "weight=0.5,0.7", "-g", "20", "--runs", "2", "--json")
+    code, text = call("sweep", "branin", *settings, "--within", "0.1")
+    targets = gx.problems.get("branin").optimum + 0.1
+    assert code == 0 and json.loads(text)["targets"] == [targets] * 2
+    code, text = call("sweep", "branin", *settings, "--within", "0.1", "--target", "1")
+    assert code == 2 and "give one of them" in " ".join(text.split())
+    assert call("sweep", "branin", *settings, "--workers", "0")[0] == 2
+
+
 @pytest.mark.slow
 def test_solve_equals_minimize():
     settings = ("--json", "-g", "40", "-n", "12", "-s", "weight=0.7", "--seed", "5", "--no-polish")

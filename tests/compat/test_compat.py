@@ -46,6 +46,25 @@ def test_scipys_minimize_has_scipys_arguments():
         assert ours[name].default == inspect.signature(scipy.optimize.minimize).parameters[name].default
 
 
+def test_scipys_minimize_calls_both_kinds_of_callback_as_scipy_does():
+    options, points, states = {"maxfev": 60, "popsize": 10}, [], []
+
+    def count(intermediate_result):
+        states.append(intermediate_result)
+        if len(states) == 2:
+            raise StopIteration
+
+    compat.scipy.minimize(
+        sphere, [1.0, 1.0], bounds=[(-2, 2)] * 2, method="de", callback=points.append, options=options
+    )
+    assert len(points) > 1 and all(x.shape == (2,) for x in points)
+    stopped = compat.scipy.minimize(
+        sphere, [1.0, 1.0], bounds=[(-2, 2)] * 2, method="de", callback=count, options=options
+    )
+    assert len(states) == 2 and stopped.nit == states[-1].nit
+    assert states[-1].fun == sphere(states[-1].x) and not stopped.success
+
+
 def test_an_exception_of_the_function_is_raised_as_it_is():
     """On the first call and on a later one, as by scipy."""
 

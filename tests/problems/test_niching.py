@@ -13,7 +13,7 @@ import galapax as gx
 from galapax.problems.cec2013_niching import ACCURACIES, NICHING_FUNCTIONS, count_optima
 
 DATA = Path(__file__).parent.parent / "support" / "data" / "cec2013_niching.json"
-QUICK = (*range(1, 13), 16, 20)  # and with them every kind of composition
+QUICK = (*range(1, 11), 12, 20)
 EVERY_FUNCTION = pytest.mark.parametrize(
     "function", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in NICHING_FUNCTIONS]
 )

@@ -150,7 +150,7 @@ def test_a_run_of_a_few_seconds_says_nothing_beforehand(screen):
     [
         ({}, "about 10 min for 200 generations of 100 runs"),
         ({"runs": 1}, "about 10 min for 200 generations"),
-        ({"max_evaluations": 128_000}, "about 60 s for 128000 evaluations of 100 runs"),
+        ({"max_evaluations": 128_000}, "about 60 s for 128,000 evaluations of 100 runs"),
         ({"max_seconds": 120.0}, "2 min, the time limit"),
         ({"runs_before": 50, "runs_together": 50}, "about 57 s for 200 generations of 100 runs"),
     ],

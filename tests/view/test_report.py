@@ -20,6 +20,7 @@ from galapax.storage import result_folder
 from galapax.view import figure_data, plots, report, summary_tables
 from galapax.view.report import page as page_module
 from galapax.view.report.figures import landscape_image
+from galapax.view.report.page import setting_rows
 
 
 @pytest.mark.parametrize(
@@ -242,3 +243,11 @@ def test_a_page_needs_neither_rich_nor_plotly():
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_settings_have_separators_and_the_population_that_was_used():
+    settings = {"generations": 12_000, "seed": 12_000, "blackbox": True, "population": None}
+    assert setting_rows(settings) == [("generations", "12,000"), ("seed", "12000"), ("blackbox", "True")]
+    result = gx.minimize(lambda x: x[0] ** 2, [(-1, 1)], "de", max_evaluations=1000, polish=False)
+    assert result.settings["population"] == len(result.population)
+    assert result.message.startswith("Stopped: evaluation limit (1,000) reached")

@@ -26,8 +26,8 @@ from galapax.core.errors import InputError
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
     Bounds,
+    CandidateEvaluation,
     EqTolerance,
-    Evaluation,
     Population,
     Shape,
     as_population,
@@ -109,7 +109,7 @@ class ModelSearch(Algorithm[ModelSearchState]):
         )  # fmt: skip
         return self.ask(state, shape.ineq)
 
-    def step(self, key: Array, state: ModelSearchState, evaluation: Evaluation) -> ModelSearchState:
+    def step(self, key: Array, state: ModelSearchState, evaluation: CandidateEvaluation) -> ModelSearchState:
         """Add what was evaluated to the list, and ask for the next points."""
         is_full = state.n_told + self.population > state.x.shape[0]  # then it asks for the same points again
         longer = append_evaluations(state, state.candidates, evaluation, is_known=False)
@@ -121,7 +121,7 @@ class ModelSearch(Algorithm[ModelSearchState]):
         )
         return self.ask(state, 0 if evaluation.ineq is None else evaluation.ineq.shape[1])
 
-    def with_known_values(self, state: ModelSearchState, x: Array, evaluation: Evaluation) -> ModelSearchState:
+    def with_known_values(self, state: ModelSearchState, x: Array, evaluation: CandidateEvaluation) -> ModelSearchState:
         """Add evaluated points to the list, which becomes longer by as many, and ask for points with them in mind."""
         room = -(-x.shape[0] // MIN_CAPACITY) * MIN_CAPACITY  # few sizes, as each is a program
         state = state._replace(
@@ -163,7 +163,9 @@ class ModelSearch(Algorithm[ModelSearchState]):
         return jnp.where(state.is_done, STOP_CODES[Stop.TOLERANCE], code)
 
 
-def append_evaluations(state: ModelSearchState, x: Array, evaluation: Evaluation, is_known: bool) -> ModelSearchState:
+def append_evaluations(
+    state: ModelSearchState, x: Array, evaluation: CandidateEvaluation, is_known: bool
+) -> ModelSearchState:
     """Write evaluated points (k, d) at the end of the list, and keep the best point."""
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.parents, as_population(x, evaluation))
     constraints = [c for c in (evaluation.ineq, evaluation.eq) if c is not None]

@@ -245,13 +245,14 @@ def resume_run(
     run_solve(context, str(saved["problem"]), options.Arguments(**defaults | now))
 
 
-SWEEP = ("generations", "max_evaluations", "target", "max_seconds", "seed", "maximize", "blackbox", "dtype", "threads",
-         "engine")  # fmt: skip
+SWEEP = ("generations", "max_evaluations", "target", "max_seconds", "seed", "maximize", "blackbox", "workers",
+         "dtype", "threads", "engine")  # fmt: skip
 
 
 @app.command(epilog=options.EXIT_CODES)
-@options.accept_options(SWEEP, directions=options.Directions, runs=options.RunsOfEach, dim=options.Dim, out=options.Out,
-               force=options.Force, quiet=options.Quiet, as_json=options.AsJson)  # fmt: skip
+@options.accept_options(SWEEP, directions=options.Directions, within=options.Within, runs=options.RunsOfEach,
+               dim=options.Dim, out=options.Out, force=options.Force, quiet=options.Quiet,
+               as_json=options.AsJson)  # fmt: skip
 def sweep(
     problem: options.ProblemName,
     setting: options.SweptSettings,
@@ -267,9 +268,11 @@ def sweep(
     with error_report.report_errors(problem):
         output.check_folder(arguments.out, arguments.force, "study.json")
         template = algorithms.get(algorithm)
+        loaded = parsing.load_problem(problem, arguments.dim)
         arguments.maximize = parsing.parse_directions(arguments)
+        arguments.target = parsing.parse_target(loaded, arguments.target, arguments.within, arguments.maximize)
         study = run_sweep(
-            parsing.load_problem(problem, arguments.dim),
+            loaded,
             None,
             template,
             **parsing.parse_settings(template, setting, several=True),

@@ -97,7 +97,8 @@ def minimize(
     method: a galapax algorithm by name ("cmaes", "de", ...); None for the default. A local method of scipy's is refused
         with a sentence: keep scipy's own `minimize` for these.
     jac, hess, hessp: not needed, and ignored. tol: the fraction of the box within which a population has converged.
-    callback: called with an intermediate OptimizeResult (fun, nit, nfev); StopIteration or True stops the run.
+    callback: called as scipy calls it: callback(intermediate_result=...) with an OptimizeResult (x, fun, nit, nfev) if
+        that is the name of its only parameter, else callback(xk) with the best x. StopIteration or True stops the run.
     options: maxiter, maxfev or maxfun, popsize (individuals), seed and disp; or any argument of `galapax.minimize`.
     """
     from scipy.optimize import OptimizeResult
@@ -143,10 +144,15 @@ def _parse_method(method: str | None) -> str | None:
 def _adapt_callback(callback: Callable[..., object]) -> Callable[[Progress], bool]:
     from scipy.optimize import OptimizeResult
 
+    takes_result = _takes_result(callback)
+
     def report(progress: Progress) -> bool:
-        state = OptimizeResult(fun=progress.fun, nit=progress.generation, nfev=progress.nfev)
+        x = progress.x
+        if x is None:  # no point has a finite value yet
+            return False
+        state = OptimizeResult(x=x, fun=progress.fun, nit=progress.generation, nfev=progress.nfev)
         try:
-            return callback(state) is True
+            return (callback(intermediate_result=state) if takes_result else callback(x.copy())) is True
         except StopIteration:
             return True
 
@@ -363,12 +369,17 @@ def _sample_unit_cube(init: str, size: int, dim: int, rng: np.random.Generator) 
     return sampler(dim, rng=rng).random(size)
 
 
+def _takes_result(callback: Callable[..., object]) -> bool:
+    """Whether a callback has one parameter, `intermediate_result`, which is how scipy tells its two kinds apart."""
+    try:
+        return set(inspect.signature(callback).parameters) == {"intermediate_result"}
+    except (TypeError, ValueError):
+        return False
+
+
 def _callback_stops(callback: Callable[..., object], state: OptimizeResult, convergence: float) -> bool:
     """Call the callback, in either of scipy's two ways, and return whether it asks to stop."""
-    try:
-        takes_result = set(inspect.signature(callback).parameters) == {"intermediate_result"}
-    except (TypeError, ValueError):
-        takes_result = False
+    takes_result = _takes_result(callback)
     try:
         return bool(
             callback(intermediate_result=state) if takes_result else callback(state.x.copy(), convergence=convergence)

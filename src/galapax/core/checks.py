@@ -168,8 +168,8 @@ def escape_mathtext(text: str) -> str:
 
 
 def pluralize(count: int, singular: str, plural: str | None = None) -> str:
-    """ "1 generation", "2 generations"."""
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+    """ "1 generation", "2,000 generations"."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 class HTMLRepr:

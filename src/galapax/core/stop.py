@@ -108,13 +108,13 @@ class Stop(StrEnum):
                 duration = pluralize(generation, "generation")
                 if spent is not None and spent != evaluations:
                     return (
-                        f"Stopped after {spent} of {evaluations} evaluations ({duration}): another generation would "
-                        f"exceed the limit.{missed}"
+                        f"Stopped after {spent:,} of {evaluations:,} evaluations ({duration}): another generation "
+                        f"would exceed the limit.{missed}"
                     )
-                return f"Stopped: evaluation limit ({evaluations}) reached after {duration}.{missed}"
-            return f"Stopped: generation limit ({generation}) reached.{missed}"
+                return f"Stopped: evaluation limit ({evaluations:,}) reached after {duration}.{missed}"
+            return f"Stopped: generation limit ({generation:,}) reached.{missed}"
         if self is Stop.STALL and generation < int(rules.stall):
-            return f"Stopped after generation {generation}: the search cannot continue."
+            return f"Stopped after generation {generation:,}: the search cannot continue."
         return _SENTENCES[self].format(generation=generation, stall=rules.stall, seconds=seconds or 0.0)
 
 
@@ -132,17 +132,17 @@ _BY = {
     Stop.WORKERS: "lost workers",
 }
 _SENTENCES = {
-    Stop.TARGET: "Target reached in generation {generation}.",
-    Stop.TOLERANCE: "Converged in generation {generation}.",
-    Stop.ELSEWHERE: "Converged in generation {generation}, but to a worse point than the best one.",
-    Stop.STALL: "Stopped: no improvement for {stall} generations (generation {generation}).",
-    Stop.INTERRUPT: "Stopped by Ctrl-C after generation {generation}; this is the best result so far.",
-    Stop.TIME: "Stopped: time limit ({seconds:g} s) reached after generation {generation}.",
-    Stop.CALLBACK: "Stopped by the callback after generation {generation}.",
-    Stop.PAGE: "Stopped from the live page after generation {generation}; this is the best result so far.",
+    Stop.TARGET: "Target reached in generation {generation:,}.",
+    Stop.TOLERANCE: "Converged in generation {generation:,}.",
+    Stop.ELSEWHERE: "Converged in generation {generation:,}, but to a worse point than the best one.",
+    Stop.STALL: "Stopped: no improvement for {stall:,} generations (generation {generation:,}).",
+    Stop.INTERRUPT: "Stopped by Ctrl-C after generation {generation:,}; this is the best result so far.",
+    Stop.TIME: "Stopped: time limit ({seconds:g} s) reached after generation {generation:,}.",
+    Stop.CALLBACK: "Stopped by the callback after generation {generation:,}.",
+    Stop.PAGE: "Stopped from the live page after generation {generation:,}; this is the best result so far.",
     Stop.FAILURES: "Stopped: every evaluation failed (NaN, inf or an exception), so there is no best point. If only a "
     'small part of the box can be evaluated, pass on_failure="worst" to search for it.',
-    Stop.WORKERS: "Stopped after generation {generation}: no workers are left; this is the best result so far.",
+    Stop.WORKERS: "Stopped after generation {generation:,}: no workers are left; this is the best result so far.",
 }
 
 RUNNING = 0

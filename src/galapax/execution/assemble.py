@@ -20,7 +20,7 @@ from galapax.core.errors import InputError
 from galapax.core.options import LEAVES, Options, read
 from galapax.core.problem import (
     HISTORY_FIRST_COLUMN,
-    Evaluation,
+    CandidateEvaluation,
     Population,
     Problem,
     ProblemDescription,
@@ -54,7 +54,7 @@ class SolutionEvaluator:
         self.task, self.box = task, box
         self._exact: Traced | None = None
 
-    def evaluate(self, x: np.ndarray) -> Evaluation | None:
+    def evaluate(self, x: np.ndarray) -> CandidateEvaluation | None:
         """Constraints and violation at points (k, d); None for a problem without constraints."""
         problem = self.task.problem
         if not problem.constrained:
@@ -62,7 +62,7 @@ class SolutionEvaluator:
         shape = self.task.shape if self.box is None else self.box.shape
         if not len(x):
             constraints = [np.zeros((0, n)) if n else None for n in (shape.ineq, shape.eq)]
-            return Evaluation(np.zeros((0, shape.objectives)), np.zeros(0), np.zeros(0, bool), *constraints)  # type: ignore[arg-type]
+            return CandidateEvaluation(np.zeros((0, shape.objectives)), np.zeros(0), np.zeros(0, bool), *constraints)  # type: ignore[arg-type]
         if self.box is not None:
             answers = [self.box.at(point) for point in x]
             raw = {name: np.stack([values[name] for values in answers]) for name in answers[0] if name != "fun"}
@@ -95,7 +95,7 @@ class SolutionEvaluator:
             return reported.copy()
         return np.where(np.isfinite(track.best), np.asarray(exact.violation, np.float64), reported)
 
-    def evaluate_front(self, x: np.ndarray) -> Evaluation | None:
+    def evaluate_front(self, x: np.ndarray) -> CandidateEvaluation | None:
         """Constraints and violation at points that the runs took for feasible."""
         exact = self.evaluate(x)
         if exact is None or self.task.dtype == "float32":
@@ -334,7 +334,7 @@ def _decode_front(task: Task, front: Front) -> dict[str, object]:
     return front.as_dict() | {"X": task.decode(front.X)}
 
 
-def _constraints_at(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
+def _constraints_at(exact: CandidateEvaluation | None, row: int) -> dict[str, np.ndarray]:
     """Return the constraint values of one point by name."""
     constraints = () if exact is None else (("ineq", exact.ineq), ("eq", exact.eq))
     return {name: np.asarray(values[row], np.float64) for name, values in constraints if values is not None}
@@ -409,14 +409,14 @@ def _message(
     evaluations = int(track.evaluations[best] - track.skipped[best])
     why = stop.sentence(int(track.generations[best]), task.rules, task.options.max_seconds, limits, evaluations)
     if stop is Stop.TARGET and isinstance(total.polish, Polish) and total.polish.evaluations[best]:
-        why = f"Target reached by the polish after generation {int(track.generations[best])}."
+        why = f"Target reached by the polish after generation {int(track.generations[best]):,}."
     if stop is Stop.FAILURES:
         return why
     if total.agreement:
         agreeing, n_searches, confidence = total.agreement[best]
         evidence = f"{agreeing} of {n_searches} searches found the same best value"
         if stop is Stop.TOLERANCE:
-            why = f"Converged: {evidence} (generation {int(track.generations[best])})."
+            why = f"Converged: {evidence} (generation {int(track.generations[best]):,})."
         elif stop in (Stop.BUDGET, Stop.STALL) and math.isinf(task.rules.target) and confidence >= SUCCESS_CONFIDENCE:
             why += f" {evidence[0].upper()}{evidence[1:]}."
     if total.by_method:
@@ -462,7 +462,7 @@ def _message(
 def _methods_sentence(names: tuple[str, ...], evaluations: list[int]) -> str:
     """Return which methods ran, the one with the most evaluations first."""
     used = sorted(zip(evaluations, names, strict=True), reverse=True)
-    return f"Evaluations: {', '.join(f'{count} for {name}' for count, name in used if count)}."
+    return f"Evaluations: {', '.join(f'{count:,} for {name}' for count, name in used if count)}."
 
 
 def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Population) -> str:
@@ -470,7 +470,7 @@ def _elsewhere_sentence(task: Task, total: Outcome, best: int, population: Popul
     values = np.asarray(population.fitness)[1:]  # in the first place is the best ever
     value, generation = task.sign * float(np.median(values[np.isfinite(values)])), int(total.track.generations[best])
     return (
-        f"Converged to {value:.8g} at another point in generation {generation}. x is the best "
+        f"Converged to {value:.8g} at another point in generation {generation:,}. x is the best "
         f"point evaluated{_best_sampled_in(task, total, best)}, and not known to be a minimum: refine or search again "
         "from it (x0=result.x), or use restarts."
     )
@@ -502,6 +502,7 @@ def settings_of(task: Task) -> dict[str, object]:
     return plain_options(task.options) | {
         "problem": task.problem.name,
         "algorithm": algorithms.algorithm_name(solver),
+        "population": task.population,
         "hyperparameters": algorithms.plain_settings(solver),
         "generations": None if limit == UNLIMITED else limit,
         "tolerance": float(task.rules.tolerance),

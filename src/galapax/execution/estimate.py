@@ -51,7 +51,7 @@ def estimate_answers(
     means, intervals = np.full(n_runs, math.nan), np.full((n_runs, 2), math.nan)
     x, evaluations, failed = total.x.copy(), np.zeros(n_runs, np.int64), np.zeros(n_runs, np.int64)
     for row in range(n_runs):
-        if total.stopped is not None or not may_continue() or budget[row] < 1:
+        if total.stopped not in (None, Stop.TIME) or not may_continue() or budget[row] < 1:
             continue
         evaluator = _Evaluator(task, box, int(numbers[row]), may_continue)
         last = LastSamples(*(np.asarray(part)[row] for part in total.last))

@@ -38,7 +38,7 @@ from galapax.execution.observers import (
 from galapax.execution.polish import check_polish, polish, precompile_if_expected
 from galapax.execution.schedules import IndependentSchedule, RestartSchedule, Schedule, run_schedule
 from galapax.execution.state import CheckpointSession, Outcome, Polish, Track, best_of_run
-from galapax.execution.task import Task
+from galapax.execution.task import NOISY_SEARCH_SHARE, Task
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.blackbox import BlackBox
 from galapax.results.result import Result, record_late_interrupt
@@ -84,7 +84,8 @@ def solve(
         if session is not None:
             watch.on_batch_start, watch.on_search = session.on_batch_start, session.on_search
         if task.options.max_seconds is not None:
-            watch.deadline = began + task.options.max_seconds
+            share = NOISY_SEARCH_SHARE if task.options.noisy else 1.0
+            watch.deadline = began + share * task.options.max_seconds
         if box is not None:
             box.late = watch.poll
             box.recall(None if journal is None else journal.memory)
@@ -99,6 +100,8 @@ def solve(
         def may_continue() -> bool:
             return not (interrupt_state.seen or watch.is_past_deadline)
 
+        if task.options.max_seconds is not None:
+            watch.deadline = began + task.options.max_seconds
         total = polish(task, clock, total, may_continue)
         numbers = task.first_run + np.arange(len(total.x)) % task.runs
         total = recheck_answers(task, total, numbers, box)

@@ -29,7 +29,7 @@ Evaluations = Generator[np.ndarray, np.ndarray, "Answer"]
 CONFIDENCE = 0.95
 MODEL_SHARE = 0.7  # of the evaluations, for the model; the others compare candidates and estimate the mean
 COMPARISON_SHARE = 0.4  # of those
-MAX_ROUNDS = 20  # of the model
+MAX_ROUNDS = 100  # of the model
 SIGNAL_TO_NOISE = (
     5.0  # standard deviation of the model's values over that of the noise, from which points lie far enough
 )

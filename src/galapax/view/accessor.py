@@ -52,6 +52,14 @@ class Plot:
         """The non-dominated solutions of several objectives, with knee, extremes and the true front where known."""
         return _import_plots().front(self._result, ax)
 
+    def outcomes(self, ax: Axes | None = None) -> Figure:
+        """Of `gx.robust`: how likely which value of fun is at x, in fresh samples, with the measure."""
+        if not figure_data.robust_reports(self._result):
+            raise InputError(
+                "only a result of gx.robust has outcomes, and of the worst case over a box there are none."
+            )
+        return _import_plots().outcomes(self._result, ax)
+
     def maps(
         self,
         generations: Iterable[int] | None = None,
@@ -110,6 +118,8 @@ class Plot:
         }
         if "F" in result:
             figures["front"] = self.front
+        if figure_data.robust_reports(result):
+            figures["outcomes"] = self.outcomes
         files, reasons = [], {}
         for name, draw in figures.items():
             file = path / f"{name}.png"
@@ -128,7 +138,8 @@ class Plot:
         return files, reasons
 
     def __repr__(self) -> str:
-        return "result.plot has convergence(), front(), maps(), parallel(), landscape(), gif(file) and save(folder)"
+        names = ("convergence", "front", "outcomes", "maps", "parallel", "landscape")
+        return f"result.plot has {', '.join(f'{name}()' for name in names)}, gif(file) and save(folder)"
 
 
 class StudyPlot:

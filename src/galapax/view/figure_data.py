@@ -39,15 +39,23 @@ WORST_CHECKED_NAME = "worst case, checked"
 VERDICT_FOUND, VERDICT_ENDED, VERDICT_FAILED = "found", "ended", "failed"
 
 
+def robust_reports(result: Result) -> tuple[Robust, ...]:
+    """Return what fresh samples say of a robust answer, for each measure; nothing of other answers."""
+    reports = result.get("robust", ())
+    reports = (reports,) if isinstance(reports, Robust) else reports
+    return tuple(report for report in reports if len(report.outcomes))
+
+
 def robust_rows(result: Result) -> list[tuple[str, str]]:
     """Return what fresh samples say of a robust answer, as names and texts."""
     rows = []
-    reports = result.get("robust", ())
-    reports = (reports,) if isinstance(reports, Robust) else reports
-    for report in reports if "worst_case" not in result else ():
+    reports = robust_reports(result)
+    for report in reports:
         rows.append((f"{report.measure} in fresh samples", f"{report.value:.8g}"))
         rows.append((INTERVAL_NAME, format_interval(report.interval)))
     for report in reports[:1]:
+        low, middle, high = (f"{report.outcomes[percent]:.6g}" for percent in (5, 50, 95))
+        rows.append(("outcomes at x: 5 %, median, 95 %", f"{low}, {middle}, {high}"))
         if report.probability is not None and report.probability_interval is not None:
             rows.append(("probability of keeping the constraints", f"{report.probability:.4g}"))
             rows.append((INTERVAL_NAME, format_interval(report.probability_interval)))

@@ -6,6 +6,7 @@ What they show is computed in view/figure_data.py.
 from __future__ import annotations
 
 import io
+import itertools
 import textwrap
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -198,6 +199,22 @@ def front(result: Result, ax: Axes | None = None) -> Figure:
     _draw_parallel(axes, F, F.min(axis=0), F.max(axis=0), names, F[:, 0], names[0], F[knee], "knee")
     axes.set_xlabel("objective")
     axes.set_ylabel("from the lowest to the highest value on the front")
+    set_title(axes, result)
+    return figure
+
+
+def outcomes(result: Result, ax: Axes | None = None) -> Figure:
+    """Draw the distribution of fun at x in fresh samples, and the measures with their intervals."""
+    figure, axes = open_axes(ax, (7.0, 4.2))
+    reports = figure_data.robust_reports(result)
+    values = reports[0].outcomes
+    axes.plot(values, np.linspace(0, 100, len(values)), color=BLUE, lw=1.8, label="outcomes")
+    for report, colour in zip(reports, itertools.cycle(PALETTE[1:]), strict=False):
+        axes.axvline(report.value, color=colour, lw=1.2, ls="--", label=f"{report.measure}: {report.value:.6g}")
+        if np.isfinite(report.interval).all():
+            axes.axvspan(*report.interval, color=colour, alpha=0.25, lw=0)
+    axes.set(xlabel="fun at x", ylabel="share of the samples below [%]", ylim=(0, 100))
+    axes.legend(frameon=False)
     set_title(axes, result)
     return figure
 

@@ -203,8 +203,8 @@ def describe_duration(state: Progress, seconds_left: float) -> str:
     if state.max_seconds is not None and state.seconds + seconds_left >= state.max_seconds * (1 - 1e-9):
         return f"{_format_duration(state.max_seconds)}, the time limit"
     if state.generations and state.shares[0] == max(state.shares):
-        return f"about {_format_duration(total)} for {state.generations} generations{runs}"
-    return f"about {_format_duration(total)} for {state.max_evaluations} evaluations{runs}"
+        return f"about {_format_duration(total)} for {state.generations:,} generations{runs}"
+    return f"about {_format_duration(total)} for {state.max_evaluations:,} evaluations{runs}"
 
 
 def fit_to_width(title: str, state: Progress, first: Progress | None, width: int) -> str:

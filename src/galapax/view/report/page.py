@@ -108,7 +108,8 @@ def setting_rows(settings: dict[str, object]) -> list[tuple[str, str]]:
         if isinstance(value, dict):
             rows.append((name, ", ".join(f"{k} {v}" for k, v in value.items())))
         elif value is not None:
-            text = str(value)
+            is_count = isinstance(value, int) and not isinstance(value, bool) and name != "seed"
+            text = f"{value:,}" if is_count else str(value)
             rows.append((name, text if len(text) < 2000 else text[:2000] + " …"))
     return rows
 
