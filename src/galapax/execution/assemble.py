@@ -232,6 +232,8 @@ def result_of(
         result["polish"] = str(total.polish)
     if total.refinements and total.refinements[best]:
         result["refinements"] = [row + 1 for row in total.refinements[best]]
+    if total.further_searches and total.further_searches[best]:
+        result["restarted"] = [row + 1 for row in total.further_searches[best]]
     attach_replay(result, replay, total.opponents)
     result["failures"] = ()
     if evaluator.box is not None:

@@ -192,6 +192,12 @@ def refinement_rows(run: RestartState) -> list[int]:
     return rows
 
 
+def search_rows(run: RestartState) -> list[int]:
+    """List the rows of a run's history in which a further search begins."""
+    lengths = [int(outcome.track.generations[0]) for outcome in run.outcomes]
+    return np.cumsum(lengths)[:-1].tolist()
+
+
 def merge_tracks(run: RestartState) -> Track:
     """Merge the tracks of a run's finished searches."""
     track = Track.start(1)
@@ -243,6 +249,7 @@ def build_outcome(
         sizes=[run.sizes for run in runs],
         agreement=[summarize_agreement(run.past) for run in runs],
         refinements=[refinement_rows(run) for run in runs],
+        further_searches=[search_rows(run) for run in runs],
         snapshots=_merge_snapshots(runs[0]) if len(runs) == 1 else {},  # one run alone has any
     )
 

@@ -232,7 +232,7 @@ class FewEvaluations:
             return self.is_exhausted
         starts, points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
         best = int(np.lexsort((values, violations))[0])
-        spread = float(np.nanmax(self.log.objective) - np.nanmin(self.log.objective))
+        spread = self.log.range_of_objective()
         is_alike = (violations <= violations[best]) & (values - values[best] <= SAME_VALUE * spread)
         is_alike &= np.max(np.abs(points - points[best]), axis=1) <= SAME_POINT
         if not is_alike.all():

@@ -66,6 +66,9 @@ class SampleLog:
     def objective(self) -> np.ndarray:
         return self.values[:, 0]
 
+    def range_of_objective(self) -> float:
+        return float(np.nanmax(self.objective) - np.nanmin(self.objective))
+
     @property
     def is_constrained(self) -> bool:
         return self.n_ineq + self.n_eq > 0
