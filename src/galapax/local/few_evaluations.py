@@ -252,9 +252,7 @@ class FewEvaluations:
 
     def open_member(self) -> Member:
         """A further member: the search with a surrogate if there is none yet, else more descents."""
-        if self.is_first_descent_over and not any(
-            member.name == "surrogate" for member in self.members
-        ):
+        if self.is_first_descent_over and not any(member.name == "surrogate" for member in self.members):
             return Member("surrogate", self.evolve())
         return Member("descent", self.descend(self.choose_start()))
 
