@@ -18,7 +18,7 @@ from bbob_runs import FINAL, record
 import galapax as gx
 from galapax import algorithms
 from galapax.core.options import Options
-from galapax.core.problem import Evaluation
+from galapax.core.problem import CandidateEvaluation
 from galapax.execution.memory import width
 from galapax.execution.solve import solve
 from galapax.execution.task import Task, check_memory, default_algorithm, prepare_task, resolve_options
@@ -31,7 +31,7 @@ class Each:
 
     formulas: Formulas
 
-    def evaluate(self, consts: Any, state: Any) -> Evaluation:
+    def evaluate(self, consts: Any, state: Any) -> CandidateEvaluation:
         return jax.vmap(self.formulas)(consts, state.candidates)
 
     def repair(self, consts: Any, x: Any, bounds: Any) -> Any:

@@ -39,7 +39,7 @@ from galapax.core.errors import EvaluationError, InputError
 from galapax.core.hints import PACKAGE_NAMES, find_answers
 from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
-from galapax.core.problem import Bounds, MinMaxProblem, Problem, Values, box
+from galapax.core.problem import Bounds, Evaluation, MinMaxProblem, Problem, box
 from galapax.core.restarts import Islands
 from galapax.core.uncertainty import normal, scenarios, uniform
 from galapax.core.variables import boolean, choice, integer, real
@@ -82,6 +82,7 @@ __all__ = [
     "Compute",
     "EpsilonDE",
     "Evaluated",
+    "Evaluation",
     "EvaluationError",
     "Evaluations",
     "History",
@@ -106,7 +107,6 @@ __all__ = [
     "Study",
     "ThreeParentGA",
     "Trial",
-    "Values",
     "Workers",
     "__version__",
     "algorithms",

@@ -14,7 +14,7 @@ import galapax as gx
 from galapax.algorithms import archive
 from galapax.algorithms.archive import Archived
 from galapax.core.algorithm import Algorithm, Traits
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 
 ALGORITHMS = ["nsga2", "nsga3", "moead", "sms_emoa", "npga", "sharing_moea", None]
 
@@ -73,7 +73,7 @@ def run_archive(values, violation, size, constrained):
             objectives, broken = point
             failed = ~jnp.isfinite(objectives).all(axis=1)
             worst = jnp.where(failed, jnp.inf, broken) if constrained else None
-            state = solver.step(jnp.zeros(2, jnp.uint32), state, Evaluation(objectives, worst, failed))
+            state = solver.step(jnp.zeros(2, jnp.uint32), state, CandidateEvaluation(objectives, worst, failed))
             return state, (state.front.objectives, state.front.violation)
 
         first = solver.init(jnp.zeros(2, jnp.uint32), bounds, Shape(values.shape[-1], int(constrained), 0))

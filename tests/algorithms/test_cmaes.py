@@ -8,7 +8,7 @@ import pytest
 import galapax as gx
 from galapax.algorithms.cmaes import CMAES, constants, default_samples
 from galapax.core.algorithm import Budget
-from galapax.core.problem import Evaluation, Shape
+from galapax.core.problem import CandidateEvaluation, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.selection import rank_by_fitness
@@ -71,7 +71,9 @@ def test_each_generation_is_that_of_the_numpy_reference():
         box = gx.Bounds(np.full(dim, -50.0), np.full(dim, 70.0))
         state = solver.init(random.run_keys(3, 0, 1)[0], box)
         step = jax.jit(
-            lambda key, state, fitness: solver.step(key, state, Evaluation(fitness[:, None], None, fitness > 9))
+            lambda key, state, fitness: solver.step(
+                key, state, CandidateEvaluation(fitness[:, None], None, fitness > 9)
+            )
         )
         for age in range(12):
             x = np.asarray(state.candidates)

@@ -22,7 +22,7 @@ from support.paths import ROOT
 import galapax as gx
 from galapax.core import algorithm as contract
 from galapax.core.algorithm import Budget
-from galapax.core.problem import Evaluation, Shape
+from galapax.core.problem import CandidateEvaluation, Shape
 from galapax.execution import compiled
 from galapax.numerics import devices, random
 
@@ -130,7 +130,7 @@ def first_state(algorithm, key):
 
 
 def next_state(algorithm, key, number, state):
-    evaluation = Evaluation(jax.vmap(bowl)(state.candidates)[:, None], None, jnp.zeros(N, bool))
+    evaluation = CandidateEvaluation(jax.vmap(bowl)(state.candidates)[:, None], None, jnp.zeros(N, bool))
     return algorithm.step(random.fold_in(key, number), state, evaluation)
 
 

@@ -18,7 +18,7 @@ from support.compilations import compilations
 
 import galapax as gx
 from galapax.core.algorithm import Budget
-from galapax.core.problem import Evaluation, Shape
+from galapax.core.problem import CandidateEvaluation, Shape
 from galapax.metrics import indicators
 from galapax.numerics import random
 
@@ -189,7 +189,7 @@ def test_a_generation_has_the_shapes_of_the_one_before(name):
 
     def told(state):
         objectives = jax.vmap(two)(state.candidates)
-        return Evaluation(objectives, None, jnp.zeros(len(objectives), bool))
+        return CandidateEvaluation(objectives, None, jnp.zeros(len(objectives), bool))
 
     with jax.enable_x64(True):
         before = jax.eval_shape(first, random.root_key(0))

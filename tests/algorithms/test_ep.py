@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.problem import Evaluation, Population
+from galapax.core.problem import CandidateEvaluation, Population
 from galapax.numerics import random
 from galapax.operators.selection import replace_losers, score_by_tournaments
 from galapax.papers import fep_2007, numpy_fep
@@ -38,7 +38,7 @@ def test_each_generation_is_that_of_the_numpy_reference(kind):
         fitness = np.full(n, np.inf)
         for generation in range(1, 31):
             values = bowl(child)
-            evaluation = Evaluation(jnp.asarray(values)[:, None], None, jnp.zeros(n, bool))
+            evaluation = CandidateEvaluation(jnp.asarray(values)[:, None], None, jnp.zeros(n, bool))
             state = algorithm.step(random.fold_in(key, generation), state, evaluation)
             key_compete, key_breed = random.split(random.fold_in(key, generation))
             both = np.concatenate([fitness, values])

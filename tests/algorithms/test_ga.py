@@ -15,7 +15,7 @@ from scipy import stats
 from support.cases import params
 
 import galapax as gx
-from galapax.core.problem import Evaluation, Population, Shape
+from galapax.core.problem import CandidateEvaluation, Population, Shape
 from galapax.numerics import devices, random
 from galapax.operators.variation import three_parent_crossover
 from galapax.view import accessor
@@ -210,7 +210,7 @@ def test_each_generation_equals_the_reference(case):
             fitness = np.asarray(problem.fun(children))
             failed = np.isnan(fitness)
             violation = np.maximum(problem.ineq(children), 0.0) if problem.ineq else None
-            evaluation = Evaluation(np.where(failed, np.inf, fitness)[:, None], violation, failed)
+            evaluation = CandidateEvaluation(np.where(failed, np.inf, fitness)[:, None], violation, failed)
             state = step(algorithm, random.fold_in(key, generation), state, evaluation)
             _, slots, values = told[generation]
             known = np.array(values)

@@ -14,7 +14,7 @@ import galapax as gx
 from galapax import algorithms
 from galapax.algorithms.moead import boundary_intersection, tchebycheff
 from galapax.core.algorithm import Budget
-from galapax.core.problem import Evaluation, Population, Shape
+from galapax.core.problem import CandidateEvaluation, Population, Shape
 from galapax.numerics import devices, random
 from galapax.operators import niching
 from galapax.operators.niching import initial_frame, nearest_line, normalize, select_by_niche, update_frame
@@ -205,7 +205,7 @@ def test_a_child_goes_to_no_more_subproblems_than_allowed():
         # child 4 is far better for everybody
         objectives = jnp.full((n, 2), 10.0).at[4].set(0.1)
         after = jax.jit(algorithm.step)(
-            random.run_keys(1, 0, 1)[0], state, Evaluation(objectives, None, jnp.zeros(n, bool))
+            random.run_keys(1, 0, 1)[0], state, CandidateEvaluation(objectives, None, jnp.zeros(n, bool))
         )
         assert int(np.sum(np.asarray(after.parents.objectives)[:, 0] < 1)) == allowed
 
@@ -295,7 +295,7 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(kind, monkeypatch):
 
     def run(key):
         def body(i, state):
-            evaluation = Evaluation(jax.vmap(fun)(state.candidates), None, jnp.zeros(21, bool))
+            evaluation = CandidateEvaluation(jax.vmap(fun)(state.candidates), None, jnp.zeros(21, bool))
             return algorithm.step(random.fold_in(key, i), state, evaluation)
 
         return jax.lax.fori_loop(1, 8, body, algorithm.init(random.fold_in(key, 0), bounds, Shape(3))).parents.x

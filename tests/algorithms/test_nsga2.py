@@ -14,7 +14,7 @@ from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.sharing_moea import SharingMOEA, survivors
 from galapax.core.algorithm import Budget
-from galapax.core.problem import Bounds, Evaluation, Population, Shape
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape
 from galapax.metrics.indicators import hypervolume_2d
 from galapax.numerics import devices, random
 from galapax.objective.traced import trace
@@ -274,7 +274,7 @@ def test_nsga2_keeps_the_first_fronts_and_cuts_the_last_by_crowding():
     state = jax.jit(partial(algorithm.init, shape=Shape(2)))(key(), bounds)
     step = jax.jit(algorithm.step)
     state = state._replace(parents=Population(1 - state.candidates, good, None))
-    evaluation = Evaluation(good + 0.5, None, jnp.zeros(8, bool))
+    evaluation = CandidateEvaluation(good + 0.5, None, jnp.zeros(8, bool))
     after = step(key(), state, evaluation)
     assert sorted(map(tuple, np.asarray(after.parents.objectives))) == sorted(map(tuple, np.asarray(good)))
     # offspring between the last two: the crowded end loses, the ends stay

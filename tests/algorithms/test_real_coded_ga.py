@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.problem import Evaluation, as_bounds
+from galapax.core.problem import CandidateEvaluation, as_bounds
 from galapax.numerics import random
 
 BOUNDS = as_bounds([(-5.0, 5.0)] * 3)
@@ -17,7 +17,7 @@ def key(seed):
 
 def evaluate(x, violation=None):
     values = jnp.sum(x**2, axis=1)
-    return Evaluation(values[:, None], violation, ~jnp.isfinite(values), None, None)
+    return CandidateEvaluation(values[:, None], violation, ~jnp.isfinite(values), None, None)
 
 
 def generations(algorithm, count):

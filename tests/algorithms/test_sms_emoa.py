@@ -9,7 +9,7 @@ import pytest
 
 import galapax as gx
 from galapax.core.algorithm import Budget
-from galapax.core.problem import Evaluation, Shape
+from galapax.core.problem import CandidateEvaluation, Shape
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.operators import cells, contributions
@@ -102,7 +102,7 @@ def test_the_forms_for_a_cpu_and_for_a_gpu_make_the_same_run(m, monkeypatch):
 
     def run(key):
         def body(i, state):
-            evaluation = Evaluation(jax.vmap(fun)(state.candidates), None, jnp.zeros(21, bool))
+            evaluation = CandidateEvaluation(jax.vmap(fun)(state.candidates), None, jnp.zeros(21, bool))
             return algorithm.step(random.fold_in(key, i), state, evaluation)
 
         return jax.lax.fori_loop(1, 8, body, algorithm.init(random.fold_in(key, 0), bounds, Shape(m))).parents.x

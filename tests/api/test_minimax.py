@@ -16,7 +16,7 @@ from galapax import CoevolutionaryDE
 from galapax.algorithms.minmax_cde import Arena, GameCDE, judge
 from galapax.cli.app import app
 from galapax.core.algorithm import Shared
-from galapax.core.problem import Bounds, Evaluation, Shape
+from galapax.core.problem import Bounds, CandidateEvaluation, Shape
 from galapax.core.stop import Stop
 from galapax.local.minmax_refinement import MAX_GENERATIONS, POPULATION_SIZE, SEARCHES_PER_X
 from galapax.numerics import random
@@ -215,7 +215,7 @@ def test_a_cycle_is_that_of_a_reference_in_numpy(memory):
         for cycle in range(2):
             for _ in range(2):
                 worst, failed = judge(game, consts, state.candidates, state.opponents)
-                state = step(random.fold_in(key, 7), state, Evaluation(worst[:, None], None, failed))
+                state = step(random.fold_in(key, 7), state, CandidateEvaluation(worst[:, None], None, failed))
             before = jax.device_get(state)
             own = random.fold_in(key, random.Stream.CYCLE + cycle)
             state = cycled(own, state)

@@ -15,7 +15,7 @@ from support.cases import params
 
 import galapax as gx
 from galapax.core.algorithm import Budget
-from galapax.core.problem import Evaluation, Shape
+from galapax.core.problem import CandidateEvaluation, Shape
 from galapax.numerics import random
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
@@ -174,4 +174,4 @@ def evaluate(parts, x):
     lacks = [jnp.maximum(out["ineq"], 0)] if "ineq" in out else []
     lacks += [jnp.maximum(jnp.abs(out["eq"]) - TOLERANCE, 0)] if "eq" in out else []
     violation = jnp.sum(jnp.concatenate(lacks, axis=1), axis=1) if lacks else None
-    return Evaluation(out["fun"].reshape(N, -1), violation, jnp.zeros(N, bool), out.get("ineq"), out.get("eq"))
+    return CandidateEvaluation(out["fun"].reshape(N, -1), violation, jnp.zeros(N, bool), out.get("ineq"), out.get("eq"))

@@ -151,6 +151,18 @@ def test_points_of_a_batch_are_distinct_and_must_be_told_before_others_are_asked
         search.ask(6)
 
 
+def test_second_derivatives_of_a_quadratic_are_measured_and_turned_where_they_are_negative():
+    _, _, H = quadratic(3)
+    log = SampleLog(4)
+    log.append(np.full((1, 4), 0.5), np.ones(1), np.empty((1, 0)), np.empty((1, 0)))
+    search = SQPByDifferences(log, 0)
+    search.hessian = np.eye(4)
+    drive(search.differentiate_twice(), log, lambda u: values_of((1.0, np.zeros(4), H), u - 0.5), 15)
+    assert log.n == 15
+    eigenvalues, vectors = np.linalg.eigh(H)
+    np.testing.assert_allclose(search.hessian, (vectors * np.abs(eigenvalues)) @ vectors.T, atol=1e-3)
+
+
 def rugged(u):
     """A sum over the variables with ten valleys in each; the lowest are at 0.37."""
     return float(np.sum(100 * (u - 0.37) ** 2 + 5 * (1 - np.cos(20 * np.pi * (u - 0.37)))))

@@ -185,7 +185,7 @@ def test_constraints_may_come_with_the_objective(algorithm):
 @pytest.mark.slow
 def test_several_objectives_may_come_with_constraints():
     def fun(x):
-        return gx.Values(fun=[x[0], 1.0 - x[0] + x[1] ** 2], ineq=0.5 - x[0])
+        return gx.Evaluation(fun=[x[0], 1.0 - x[0] + x[1] ** 2], ineq=0.5 - x[0])
 
     result = solve(fun, None, generations=30)
     assert result.settings["algorithm"] == "nsga2" and len(result.F) > 1 and (result.X[:, 0] >= 0.5).all()

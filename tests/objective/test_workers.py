@@ -126,7 +126,7 @@ def test_no_two_tasks_are_equal():
 
 @pytest.mark.slow
 def test_constraints_and_several_objectives_come_from_workers_too(threads):
-    for fun in (simulators.simulate, lambda x: gx.Values(fun=[x[0], (x[1] - x[0]) ** 2], ineq=x[2])):
+    for fun in (simulators.simulate, lambda x: gx.Evaluation(fun=[x[0], (x[1] - x[0]) ** 2], ineq=x[2])):
         here, there = solve(fun, None, blackbox=True), solve(fun, None, workers=threads)
         assert np.array_equal(here.population, there.population) and here.settings["algorithm"] in (
             "epsilon_de",

@@ -155,3 +155,15 @@ def test_report_and_live_page_have_the_same_charts():
     for page in names:
         script = web.page_script(page).replace(charts, "")
         assert all(f"{name}(" in script for name in drawing), page
+
+
+def test_the_report_marks_where_a_run_restarted(tmp_path):
+    result = gx.minimize(lambda x: jnp.sum(x**2 - 10 * jnp.cos(6 * x)), [(-5, 5)] * 2, max_evaluations=2500, seed=1)
+    assert result.restarted and result.restarted[0] > 1 and result.restarted[-1] <= result.nit
+    assert result.restarted == sorted(set(result.restarted))
+    result.save(tmp_path / "run")
+    assert gx.load(tmp_path / "run").restarted == result.restarted
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.count('"text": "restart"') + page.count('"text":"restart"') == 1
+    ensemble = gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 2, "de", generations=5, runs=2)
+    assert "restarted" not in ensemble and figure_data.restart_generations(ensemble) == []

@@ -38,7 +38,7 @@ from galapax.core.algorithm import (
     static,
 )
 from galapax.core.checks import check_integer
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.pairwise import MAX, MIN, Columns, reduce_over_others, split_columns
 from galapax.operators.ranking import (
@@ -105,10 +105,10 @@ class Archived(Algorithm[ArchivedState]):
             insert_immigrants(self.inner, _unwrap_state(state), rows, points), state.front, state.dropped
         )
 
-    def start(self, state: ArchivedState, evaluation: Evaluation, shape: Shape) -> ArchivedState:
+    def start(self, state: ArchivedState, evaluation: CandidateEvaluation, shape: Shape) -> ArchivedState:
         return _wrap_state(self.inner.start(_unwrap_state(state), evaluation, shape), state.front, state.dropped)
 
-    def step(self, key: Array, state: ArchivedState, evaluation: Evaluation) -> ArchivedState:
+    def step(self, key: Array, state: ArchivedState, evaluation: CandidateEvaluation) -> ArchivedState:
         old, new = state.front, admit(as_population(state.candidates, evaluation), state.front, state.dropped)
         union = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         violation = concatenate_optional(old.violation, new.violation)

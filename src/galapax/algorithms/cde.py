@@ -31,7 +31,7 @@ from jax.typing import DTypeLike
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.constraint_handling import augmented_lagrangian
 from galapax.operators.differential import breed_trials, evolve_generation, rand_1
@@ -139,11 +139,11 @@ class CoevolutionaryDE(Algorithm[CDEState]):
         penalty = jnp.minimum(self.penalty * self.growth**cycle, MAX_CDE_PENALTY)
         return penalty, 0.5 / penalty
 
-    def start(self, state: CDEState, evaluation: Evaluation, shape: Shape) -> CDEState:
+    def start(self, state: CDEState, evaluation: CandidateEvaluation, shape: Shape) -> CDEState:
         """The units, from the first population."""
         return state._replace(units=_spread(_facts(evaluation)))
 
-    def step(self, key: Array, state: CDEState, evaluation: Evaluation) -> CDEState:
+    def step(self, key: Array, state: CDEState, evaluation: CandidateEvaluation) -> CDEState:
         """A trial that is no worse against all rivals takes its parent's place; then every parent has a new trial."""
         facts = _facts(evaluation) / state.units
         scores = self.worst(facts, state, _shape(evaluation))
@@ -204,12 +204,12 @@ def _value(facts: Array, y: Array, state: CDEState, shape: Shape) -> Array:
     return augmented_lagrangian(facts, y, state.penalty, state.switch, shape.ineq)
 
 
-def _shape(evaluation: Evaluation) -> Shape:
+def _shape(evaluation: CandidateEvaluation) -> Shape:
     count = [0 if v is None else v.shape[-1] for v in (evaluation.ineq, evaluation.eq)]
     return Shape(1, *count)
 
 
-def _facts(evaluation: Evaluation) -> Array:
+def _facts(evaluation: CandidateEvaluation) -> Array:
     """Objective and constraints of each candidate, (n, 1 + p + q); where they failed, +inf and zeros."""
     parts = [v for v in (evaluation.ineq, evaluation.eq) if v is not None]
     constraints = [jnp.where(evaluation.failed[:, None], 0, v) for v in parts]

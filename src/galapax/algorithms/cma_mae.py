@@ -23,7 +23,7 @@ from galapax.algorithms.cmaes import CMAES, MAX_CONDITION, CMAESState
 from galapax.algorithms.map_elites import Grid, best_elite, draw_elites, empty_archive, find_entrants, insert
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer, check_positive, check_range
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population
 from galapax.numerics import random
 
 MIN_WIDTH = 1e-10  # of a distribution, as a share of the box; a narrower one starts again
@@ -99,7 +99,7 @@ class CMAMAE(Algorithm[CMAMAEState]):
         x = jax.vmap(lambda now, normals: search.place(now, normals, bounds))(now, state.searches.normals)
         return state._replace(candidates=_join(x), searches=state.searches._replace(candidates=x, now=now))
 
-    def start(self, state: CMAMAEState, evaluation: Evaluation, shape: Shape) -> CMAMAEState:
+    def start(self, state: CMAMAEState, evaluation: CandidateEvaluation, shape: Shape) -> CMAMAEState:
         if self.worst is not None:
             return state
         values = evaluation.fitness
@@ -108,7 +108,7 @@ class CMAMAE(Algorithm[CMAMAEState]):
             thresholds=jnp.full_like(state.thresholds, jnp.where(jnp.isfinite(worst), worst, jnp.inf))
         )
 
-    def step(self, key: Array, state: CMAMAEState, evaluation: Evaluation) -> CMAMAEState:
+    def step(self, key: Array, state: CMAMAEState, evaluation: CandidateEvaluation) -> CMAMAEState:
         """Insert the candidates, raise thresholds, and let each search learn from what its samples gained."""
         new, bounds, search = as_population(state.candidates, evaluation), state.bounds, self.search
         assert search is not None
@@ -117,7 +117,7 @@ class CMAMAE(Algorithm[CMAMAEState]):
         loss = jnp.where(cell < self.grid.size, new.fitness - threshold, jnp.inf)
         archive = insert(self.grid, state.parents, new)
         thresholds = self._raise_thresholds(state.thresholds, cell, new.fitness, loss < 0)
-        gains = Evaluation(loss[:, None], evaluation.violation, evaluation.failed)
+        gains = CandidateEvaluation(loss[:, None], evaluation.violation, evaluation.failed)
         gains = jax.tree.map(self._divide, gains)
         searches = state.searches._replace(candidates=self._divide(state.candidates))
         searches = jax.vmap(search.step)(_number(key, self.searches), searches, gains)

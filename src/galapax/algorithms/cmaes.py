@@ -26,7 +26,7 @@ from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_bool, check_integer, check_positive, check_range
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.selection import best_index, no_worse, rank_by_fitness, set_first, take_row, tree_where
@@ -220,7 +220,7 @@ class CMAES(Algorithm[CMAESState]):
         parents = state.parents._replace(x=x)
         return state._replace(candidates=x, normals=normals, parents=parents, now=now, progress=progress)
 
-    def with_known_values(self, state: CMAESState, x: Array, evaluation: Evaluation) -> CMAESState:
+    def with_known_values(self, state: CMAESState, x: Array, evaluation: CandidateEvaluation) -> CMAESState:
         """The mean is that of the best points, the better the heavier, and the first step their distance from it."""
         bounds, now, known = state.bounds, state.now, as_population(x, evaluation)
         n_sound = jnp.sum(jnp.isfinite(known.fitness))
@@ -267,7 +267,7 @@ class CMAES(Algorithm[CMAESState]):
         """Normal numbers (n, d) with the distribution's covariance."""
         return normals * now.root if self.diagonal else _product(normals, now.root.T)
 
-    def step(self, key: Array, state: CMAESState, evaluation: Evaluation) -> CMAESState:
+    def step(self, key: Array, state: CMAESState, evaluation: CandidateEvaluation) -> CMAESState:
         """Rank the samples, move the distribution towards the good and away from the bad, and sample it."""
         now, bounds = state.now, state.bounds
         k = self.constants

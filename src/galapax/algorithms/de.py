@@ -17,7 +17,7 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer, check_range
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.operators.differential import breed_trials, rand_1
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, tree_where
@@ -56,7 +56,7 @@ class DE(Algorithm[DEState]):
         x = sample_uniform(key, bounds, self.population)
         return DEState(candidates=x, parents=empty_population(x, shape), bounds=bounds)
 
-    def step(self, key: Array, state: DEState, evaluation: Evaluation) -> DEState:
+    def step(self, key: Array, state: DEState, evaluation: CandidateEvaluation) -> DEState:
         """Keep the better of each trial and its target, then breed the next trials."""
         trials = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(trials, state.parents), trials, state.parents)

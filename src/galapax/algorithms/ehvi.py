@@ -21,7 +21,7 @@ from jax.scipy.special import log_ndtr
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.local import lbfgs
 from galapax.local.gaussian_process import Process, Sample, append, fit, predict, prior_of
 from galapax.numerics import random
@@ -138,7 +138,7 @@ class EHVI(Algorithm[EHVIState]):
             bounds=bounds,
         )
 
-    def with_known_values(self, state: EHVIState, x: Array, evaluation: Evaluation) -> EHVIState:
+    def with_known_values(self, state: EHVIState, x: Array, evaluation: CandidateEvaluation) -> EHVIState:
         """Add evaluated points to the list, which becomes longer by as many; they count as points of the design."""
         room = -(-x.shape[0] // CAPACITY_STEP) * CAPACITY_STEP
         pad = lambda rows, value: jnp.pad(rows, ((0, room), (0, 0))[: rows.ndim], constant_values=value)  # noqa: E731
@@ -148,7 +148,7 @@ class EHVI(Algorithm[EHVIState]):
         longer = state._replace(parents=parents, constraints=pad(state.constraints, 0.0))
         return append_evaluations(longer, x, evaluation, n_spare=self.population)
 
-    def step(self, key: Array, state: EHVIState, evaluation: Evaluation) -> EHVIState:
+    def step(self, key: Array, state: EHVIState, evaluation: CandidateEvaluation) -> EHVIState:
         """Add what was evaluated to the list, and choose the next points."""
         k = self.population
         state = append_evaluations(state, state.candidates, evaluation, n_spare=k)
@@ -174,7 +174,7 @@ def is_for_front_models(evaluations: int | None, dim: int, objectives: int) -> b
     return evaluations <= min(MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim, MAX_CAPACITY)
 
 
-def append_evaluations(state: EHVIState, x: Array, evaluation: Evaluation, n_spare: int) -> EHVIState:
+def append_evaluations(state: EHVIState, x: Array, evaluation: CandidateEvaluation, n_spare: int) -> EHVIState:
     """Write evaluated points (k, d) into free rows, and then into those whose points the most others dominate.
 
     n_spare: the last rows, which stay free for points that are believed.

@@ -24,7 +24,7 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer, check_number, check_positive
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.sampling import bounce_back, sample_uniform
 from galapax.operators.selection import replace_losers, score_by_tournaments
@@ -72,7 +72,7 @@ class EP(Algorithm[EPState]):
         steps = jnp.full_like(x, self.initial_step)
         return EPState(x, steps, empty_population(x, shape), steps, bounds)
 
-    def step(self, key: Array, state: EPState, evaluation: Evaluation) -> EPState:
+    def step(self, key: Array, state: EPState, evaluation: CandidateEvaluation) -> EPState:
         """Parents and offspring compete, the winners stay, and each has one child."""
         key_compete, key_breed = random.split(key)
         parents, steps = self.select(key_compete, state, as_population(state.candidates, evaluation))

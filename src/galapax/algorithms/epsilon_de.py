@@ -25,7 +25,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer, check_positive, check_range
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.adaptation import update_memory
@@ -127,7 +127,7 @@ class EpsilonDE(Algorithm[EpsilonDEState]):
         search = SearchProgress(age=zero, first_epsilon=zero, anchor=take_row(parents, 0), rest=zero)
         return EpsilonDEState(x, parameters, parents, x, memory, search, zero, take_row(parents, 0), bounds)
 
-    def step(self, key: Array, state: EpsilonDEState, evaluation: Evaluation) -> EpsilonDEState:
+    def step(self, key: Array, state: EpsilonDEState, evaluation: CandidateEvaluation) -> EpsilonDEState:
         """Judge each trial against its parent at the slot's level, learn from the winners, then breed."""
         key_breed, key_start = random.split(key)
         trials = as_population(state.candidates, evaluation)

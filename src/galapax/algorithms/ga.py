@@ -20,7 +20,7 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_finite, check_integer
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.sampling import bounce_back, sample_uniform
 from galapax.operators.selection import no_worse, tree_where
@@ -61,7 +61,7 @@ class ThreeParentGA(Algorithm[GAState]):
         x = sample_uniform(key, bounds, self.population)
         return GAState(x, empty_population(x, shape), bounds)
 
-    def step(self, key: Array, state: GAState, evaluation: Evaluation) -> GAState:
+    def step(self, key: Array, state: GAState, evaluation: CandidateEvaluation) -> GAState:
         """A child that is better takes its slot, then every slot has a new child."""
         key_breed, key_repair = random.split(key)
         children = as_population(state.candidates, evaluation)

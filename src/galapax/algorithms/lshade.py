@@ -24,7 +24,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_positive, check_range, check_size
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.adaptation import (
@@ -139,7 +139,7 @@ class LSHADE(Algorithm[LSHADEState]):
     def evaluations(self, state: LSHADEState, number: Array | int) -> Array | int:
         return state.size
 
-    def step(self, key: Array, state: LSHADEState, evaluation: Evaluation) -> LSHADEState:
+    def step(self, key: Array, state: LSHADEState, evaluation: CandidateEvaluation) -> LSHADEState:
         """Each trial against its parent; learn from the winners, let the worst go, then breed."""
         key_archive, key_breed = random.split(key)
         relax = evaluation.eq is not None

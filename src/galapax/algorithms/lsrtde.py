@@ -21,7 +21,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_positive, check_range, check_size
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.adaptation import (
@@ -128,7 +128,7 @@ class LSRTDE(Algorithm[LSRTDEState]):
     def evaluations(self, state: LSRTDEState, number: Array | int) -> Array | int:
         return state.size
 
-    def step(self, key: Array, state: LSRTDEState, evaluation: Evaluation) -> LSRTDEState:
+    def step(self, key: Array, state: LSRTDEState, evaluation: CandidateEvaluation) -> LSRTDEState:
         """Trials no worse than their targets enter both populations; learn from them, let the worst go, then breed."""
         relax = evaluation.eq is not None
         rows = jnp.arange(state.parents.x.shape[0], dtype=jnp.int32)

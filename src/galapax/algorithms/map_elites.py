@@ -22,7 +22,7 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, Traits, static
 from galapax.core.checks import check_integer, check_positive
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import best_index, take_row
@@ -142,7 +142,7 @@ class MAPElites(Algorithm[MAPElitesState]):
     def with_initial_points(self, state: MAPElitesState, points: Array) -> MAPElitesState:
         return state._replace(candidates=jnp.concatenate([points, state.candidates[points.shape[0] :]]))
 
-    def step(self, key: Array, state: MAPElitesState, evaluation: Evaluation) -> MAPElitesState:
+    def step(self, key: Array, state: MAPElitesState, evaluation: CandidateEvaluation) -> MAPElitesState:
         """Insert the candidates, then vary elites by noise and along the line to another one."""
         bounds, n = state.bounds, self.population
         archive = insert(self.grid, state.parents, as_population(state.candidates, evaluation))

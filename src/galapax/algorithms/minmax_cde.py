@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import Algorithm, Shared, static
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.differential import breed_trials, evolve_generation, rand_1
 from galapax.operators.pairwise import all_pairs, map_in_tiles
@@ -92,7 +92,7 @@ class GameCDE(Algorithm[GameState]):
             bounds=bounds,
         )
 
-    def step(self, key: Array, state: GameState, evaluation: Evaluation) -> GameState:
+    def step(self, key: Array, state: GameState, evaluation: CandidateEvaluation) -> GameState:
         """A trial that is no worse takes its parent's place; then every parent has a new trial."""
         trials = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(trials, state.parents), trials, state.parents)

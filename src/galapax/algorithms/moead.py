@@ -30,7 +30,7 @@ from jax.typing import ArrayLike
 from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
 from galapax.core.checks import abbreviate, check_integer, check_positive, check_range
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators import niching
@@ -149,7 +149,7 @@ class MOEAD(Algorithm[MOEADState]):
         distance = jnp.sum((weights[:, None] - weights[None]) ** 2, axis=2)  # given ones, which only the device knows
         return lax.top_k(-distance, count)[1]
 
-    def step(self, key: Array, state: MOEADState, evaluation: Evaluation) -> MOEADState:
+    def step(self, key: Array, state: MOEADState, evaluation: CandidateEvaluation) -> MOEADState:
         """Each subproblem takes the best child of its neighbours, if that is better; then all breed."""
         old, new = state.parents, as_population(state.candidates, evaluation)
         sound = is_feasible(new.objectives, new.violation)

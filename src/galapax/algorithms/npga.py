@@ -25,7 +25,7 @@ from jax import Array, lax
 from galapax.core.algorithm import Algorithm, Traits, static
 from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.ranking import dominated_by_sample, is_feasible, mean_distance, niche_counts, scale_to_range
@@ -75,7 +75,7 @@ class NPGA(Algorithm[NPGAState]):
         x = sample_uniform(key, bounds, self.population)
         return NPGAState(candidates=x, parents=empty_population(x, shape), bounds=bounds)
 
-    def step(self, key: Array, state: NPGAState, evaluation: Evaluation) -> NPGAState:
+    def step(self, key: Array, state: NPGAState, evaluation: CandidateEvaluation) -> NPGAState:
         """Children become the population; Pareto domination tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
         population = as_population(state.candidates, evaluation)

@@ -37,7 +37,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_bool, check_integer, check_range
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.ranking import ranks_and_crowding, select_best_rows
@@ -125,7 +125,7 @@ class NSGA2(Algorithm[NSGA2State]):
             return state
         return state._replace(moved=jnp.zeros(self.population, bool), share=jnp.asarray(AT_FIRST, x.dtype))
 
-    def step(self, key: Array, state: NSGA2State, evaluation: Evaluation) -> NSGA2State:
+    def step(self, key: Array, state: NSGA2State, evaluation: CandidateEvaluation) -> NSGA2State:
         """Keep the better half of parents and offspring by front, then by crowding; tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
         old, new = state.parents, as_population(state.candidates, evaluation)

@@ -28,7 +28,7 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
 from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators import niching
@@ -122,7 +122,7 @@ class NSGA3(Algorithm[NSGA3State]):
         own = Shared(jnp.asarray(lines, x.dtype))
         return NSGA3State(x, empty_population(x, shape), initial_frame(m, x.dtype), own, bounds)
 
-    def step(self, key: Array, state: NSGA3State, evaluation: Evaluation) -> NSGA3State:
+    def step(self, key: Array, state: NSGA3State, evaluation: CandidateEvaluation) -> NSGA3State:
         """Keep the first fronts, of the last one those in the emptiest niches; everybody breeds."""
         key_cut, key_choose, key_breed = random.split(key, 3)
         old, new = state.parents, as_population(state.candidates, evaluation)

@@ -19,7 +19,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer, check_positive, check_range
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.sampling import sample_uniform
@@ -65,7 +65,7 @@ class PSO(Algorithm[PSOState]):
         velocity = sample_uniform(key_velocity, bounds, self.population) - x
         return PSOState(x, velocity, empty_population(x, shape), self.draw_informants(key_informants), bounds)
 
-    def step(self, key: Array, state: PSOState, evaluation: Evaluation) -> PSOState:
+    def step(self, key: Array, state: PSOState, evaluation: CandidateEvaluation) -> PSOState:
         """Each particle remembers its best place; without a better one of all, others inform them; then they move."""
         key_informants, key_move = random.split(key)
         places = as_population(state.candidates, evaluation)

@@ -10,7 +10,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, tree_where
 
@@ -38,7 +38,7 @@ class RandomSearch(Algorithm[RandomSearchState]):
         x = sample_uniform(key, bounds, self.population)
         return RandomSearchState(x, empty_population(x, shape), bounds)
 
-    def step(self, key: Array, state: RandomSearchState, evaluation: Evaluation) -> RandomSearchState:
+    def step(self, key: Array, state: RandomSearchState, evaluation: CandidateEvaluation) -> RandomSearchState:
         points = as_population(state.candidates, evaluation)
         parents = tree_where(no_worse(points, state.parents), points, state.parents)
         return RandomSearchState(sample_uniform(key, state.bounds, self.population), parents, state.bounds)

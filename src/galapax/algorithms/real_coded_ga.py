@@ -21,7 +21,7 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.sampling import sample_uniform
@@ -65,7 +65,7 @@ class RealCodedGA(Algorithm[RealCodedGAState]):
         x = sample_uniform(key, bounds, self.population)
         return RealCodedGAState(x, empty_population(x, shape), bounds)
 
-    def step(self, key: Array, state: RealCodedGAState, evaluation: Evaluation) -> RealCodedGAState:
+    def step(self, key: Array, state: RealCodedGAState, evaluation: CandidateEvaluation) -> RealCodedGAState:
         """Replace all but the elite by their children, then breed the winners of binary tournaments."""
         key_choose, key_breed = random.split(key)
         children = as_population(state.candidates, evaluation)

@@ -37,7 +37,7 @@ from jax import Array
 
 from galapax.core.algorithm import Algorithm, Traits, static
 from galapax.core.checks import check_integer, check_positive, check_range
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.ranking import dominance_counts, is_feasible, mean_distance, niche_counts, scale_to_range
@@ -80,7 +80,7 @@ class SharingMOEA(Algorithm[SharingMOEAState]):
         x = sample_uniform(key, bounds, self.population)
         return SharingMOEAState(candidates=x, parents=empty_population(x, shape), bounds=bounds)
 
-    def step(self, key: Array, state: SharingMOEAState, evaluation: Evaluation) -> SharingMOEAState:
+    def step(self, key: Array, state: SharingMOEAState, evaluation: CandidateEvaluation) -> SharingMOEAState:
         """Keep the better half of parents and offspring by domination, then by niche; tournaments choose who breeds."""
         key_cut, key_breed = random.split(key)
         old, new = state.parents, as_population(state.candidates, evaluation)

@@ -31,7 +31,7 @@ from jax import Array
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer, check_range
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Population, Shape, as_population, empty_population
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.contributions import MAX_EXACT_OBJECTIVES, select_by_hypervolume
@@ -98,7 +98,7 @@ class SMSEMOA(Algorithm[SMSEMOAState]):
         x = sample_uniform(key, bounds, self.population)
         return SMSEMOAState(candidates=x, parents=empty_population(x, shape), bounds=bounds)
 
-    def step(self, key: Array, state: SMSEMOAState, evaluation: Evaluation) -> SMSEMOAState:
+    def step(self, key: Array, state: SMSEMOAState, evaluation: CandidateEvaluation) -> SMSEMOAState:
         """Keep the first fronts, of the last one those who add most; tournaments choose who breeds."""
         key_choose, key_breed = random.split(key)
         old, new = state.parents, as_population(state.candidates, evaluation)

@@ -17,7 +17,7 @@ from galapax.core.direction import Maximize
 from galapax.core.errors import InputError
 from galapax.core.hints import suggest_keywords
 from galapax.core.options import Compute, Options, Workers
-from galapax.core.problem import EqTolerance, Evaluation, Problem
+from galapax.core.problem import CandidateEvaluation, EqTolerance, Problem
 from galapax.core.stop import Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, settings_of, tabulate_calls
 from galapax.execution.batch_runner import open_black_box
@@ -124,7 +124,7 @@ class ScoreEvaluator:
         lower, upper = (np.asarray(side, np.float64) for side in (self.bounds.lower, self.bounds.upper))
         return (space.round_codes(self.genes(x)) - lower) / (upper - lower)
 
-    def evaluate(self, x: np.ndarray) -> Evaluation:
+    def evaluate(self, x: np.ndarray) -> CandidateEvaluation:
         genes = self.genes(x)
         if self.box is None:
             traced = Traced(self.task.objective, self.task.consts)  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ def minimize(
         but may round differently.)
     seed: repeats a run; None draws one, which is in `result.seed`.
     blackbox: call the functions as plain Python with NumPy arrays; an exception or an invalid return value counts as a
-        failed evaluation. `fun` may then also return its constraints, as a dict or gx.Values:
+        failed evaluation. `fun` may then also return its constraints, as a dict or gx.Evaluation:
         {"fun": ..., "ineq": ...}.
     vectorized: the functions take the whole population (n, d).
     workers: call the functions in this many processes, -1 for one per core; or with a concurrent.futures executor, or a

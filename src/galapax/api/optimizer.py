@@ -132,7 +132,7 @@ class Optimizer:
         is_left_open = (algorithm, population, generations) == (None, None, None) and restarts == "auto"
         is_open_to_models = is_left_open and np.ndim(x0) <= 1 and str(dtype) == "float64"
         self._few_evaluations = max_evaluations if is_open_to_models else None  # where models may choose the points
-        if n_objectives == 1 and not mixed and is_for_models(self._few_evaluations, self.problem.dim):
+        if n_objectives == 1 and is_for_models(self._few_evaluations, self.problem.dim):
             solver = ModelSearch()
         elif is_for_front_models(self._few_evaluations, self.problem.dim, n_objectives):
             solver = EHVI()
@@ -186,8 +186,7 @@ class Optimizer:
         with self._precision():
             self._traced = None if problem is None else self._repairing(problem.in_genes())
             self._search = self._new(Shape())
-            size = self._search.algorithm.population
-            points = parse_initial_points(x0, self.problem, size, 1)
+            points = parse_initial_points(x0, self.problem, self._search.algorithm.population, 1)
             self._initial = None if points is None else points.reshape(-1, points.shape[-1]).astype(dtype)
             self._begin()
         self._wait()
@@ -268,7 +267,7 @@ class Optimizer:
         points: a Trial, a dict of named values or a point (d,); or a list of these, or an array (n, d). Points that
             were not asked for are taken for known ones.
         values: of one point a number, or one for each objective; of many (n,) or (n, m). NaN, inf, None or an exception
-            means failed. A dict {"fun": ..., "ineq": ..., "eq": ...} or gx.Values has the constraints with the value.
+            means failed. A dict {"fun": ..., "ineq": ..., "eq": ...} or gx.Evaluation has the constraints, too.
         ineq, eq: constraints, as `minimize` understands them: a number or several for each point.
         The generation is complete when the last of its points is told.
         """

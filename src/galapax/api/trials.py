@@ -27,6 +27,7 @@ from galapax.core.options import Options
 from galapax.core.problem import (
     HISTORY_FIRST_COLUMN,
     OUTPUT_NAMES,
+    CandidateEvaluation,
     Columns,
     EqTolerance,
     Evaluation,
@@ -34,7 +35,6 @@ from galapax.core.problem import (
     Problem,
     Record,
     Shape,
-    Values,
 )
 from galapax.core.user_code import describe_traceback, warn
 from galapax.core.variables import Label
@@ -77,7 +77,7 @@ def parse_values(values: object, ineq: object, eq: object, n: int, is_one: bool)
         if value is None or isinstance(value, BaseException):
             answers.append(_failure(value))
             continue
-        named = value._asdict() if isinstance(value, Values) else value
+        named = value._asdict() if isinstance(value, Evaluation) else value
         named = dict(named) if isinstance(named, Mapping) else {"fun": named}
         if "fun" not in named or set(named) - set(OUTPUT_NAMES):
             raise InputError(f'a dict of values has "fun", "ineq" and "eq"; got {abbreviate(named)}.')
@@ -105,10 +105,10 @@ def _failure(error: BaseException | None) -> Failure:
 
 def _entries(values: Any, n: int, is_one: bool) -> list[Any] | np.ndarray:
     """Return what was told of each of n points: an array (n, m) of numbers, or a list with anything else among them."""
-    if is_one and (values is None or isinstance(values, BaseException | Mapping | Values)):
+    if is_one and (values is None or isinstance(values, BaseException | Mapping | Evaluation)):
         return [values]
-    is_list = isinstance(values, list | tuple) and not isinstance(values, Values) and not is_one
-    if is_list and any(value is None or isinstance(value, BaseException | Mapping | Values) for value in values):
+    is_list = isinstance(values, list | tuple) and not isinstance(values, Evaluation) and not is_one
+    if is_list and any(value is None or isinstance(value, BaseException | Mapping | Evaluation) for value in values):
         if len(values) != n:
             raise InputError(f"values must have one entry for each of the {n} points; got {len(values)}.")
         return list(values)
@@ -277,12 +277,12 @@ def add_front(result: Result, rows: list[int], eq_tolerance: EqTolerance | None)
         chosen = chosen[non_dominated(signs * evaluations.fun[chosen])]
     by_point = {evaluations.x[row].tobytes(): row for row in chosen}
 
-    def constraints(x: np.ndarray) -> Evaluation | None:
+    def constraints(x: np.ndarray) -> CandidateEvaluation | None:
         at = [by_point[point.tobytes()] for point in x]
         ineq, eq = (None if v is None else v[at] for v in (evaluations.ineq, evaluations.eq))
         return None if ineq is None and eq is None else summarise(evaluations.fun[at], ineq, eq, eq_tolerance, np)
 
-    evaluate: Callable[[np.ndarray], Evaluation | None] | None = constraints if len(chosen) else None
+    evaluate: Callable[[np.ndarray], CandidateEvaluation | None] | None = constraints if len(chosen) else None
     individuals = Population(evaluations.x[chosen], signs * evaluations.fun[chosen], None)
     front = build_front(individuals, signs, evaluate)
     result.update(front.as_dict())
@@ -344,7 +344,7 @@ def judge_known_answers(
     return KnownPoints(np.array(genes), summarise(fun, raw.get("ineq"), raw.get("eq"), eq_tolerance, np))
 
 
-def _evaluation(eq_tolerance: EqTolerance | None, rows: Mapping[str, Array]) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance | None, rows: Mapping[str, Array]) -> CandidateEvaluation:
     one = summarise(rows["fun"], rows["ineq"], rows["eq"], eq_tolerance)
     return jax.tree.map(lambda a: jnp.asarray(a)[None], one)
 

@@ -22,7 +22,7 @@ from galapax.api.minimize import minimize
 from galapax.compat.ask_tell import FirstError
 from galapax.core.errors import InputError
 from galapax.core.options import Workers
-from galapax.core.problem import Problem, Values, returned_by_fun
+from galapax.core.problem import Evaluation, Problem, returned_by_fun
 from galapax.core.variables import Variable, integer, real
 from galapax.results.result import Result
 
@@ -151,7 +151,7 @@ class GalapaxDriver(Driver):
             self.iter_count += 1
             self._run_solve_nonlinear()
 
-    def evaluate(self, x: np.ndarray) -> Values:
+    def evaluate(self, x: np.ndarray) -> Evaluation:
         """Run the model at x (d,), and return objectives and constraints as the driver scales them."""
         self._set_designs(x)
         try:
@@ -159,8 +159,8 @@ class GalapaxDriver(Driver):
         except AnalysisError:
             self._problem().model._clear_iprint()
             values = (self._objectives(), *self._constraints())
-            return Values(*(None if v is None else np.full(v.shape, np.nan) for v in values))
-        return Values(self._objectives(), *self._constraints())
+            return Evaluation(*(None if v is None else np.full(v.shape, np.nan) for v in values))
+        return Evaluation(self._objectives(), *self._constraints())
 
     def _variables(self) -> tuple[dict[str, slice], Any]:
         """The place of each design variable in x, and the variables of x."""
@@ -238,7 +238,7 @@ class WorkerModel:
     def __getstate__(self) -> dict[str, object]:
         return {"build_problem": self.build_problem, "_problem": None}
 
-    def __call__(self, x: np.ndarray) -> Values:
+    def __call__(self, x: np.ndarray) -> Evaluation:
         if self._problem is None:
             problem = self.build_problem()
             if not isinstance(problem.driver, GalapaxDriver):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from galapax.api.minimize import minimize
 from galapax.compat.ask_tell import FirstError
 from galapax.core.errors import InputError
-from galapax.core.problem import Problem, Values, as_bounds, returned_by_fun
+from galapax.core.problem import Evaluation, Problem, as_bounds, returned_by_fun
 
 try:
     from optimagic import mark
@@ -76,7 +76,7 @@ class Galapax(Algorithm):
         equalities = [c for c in constraints if c["type"] == "eq"]
         inequalities = [c for c in constraints if c["type"] != "eq"]
 
-        def evaluate(x: NDArray[np.float64]) -> Values:
+        def evaluate(x: NDArray[np.float64]) -> Evaluation:
             """The values of one point (d,), or of many (n, d)."""
             points = np.atleast_2d(x)
             if self.n_cores > 1:
@@ -91,7 +91,9 @@ class Galapax(Algorithm):
             )
             ineq = None if ineq is None else -ineq  # at least 0 in optimagic
             return (
-                Values(fun, ineq, eq) if x.ndim == 2 else Values(*(v if v is None else v[0] for v in (fun, ineq, eq)))
+                Evaluation(fun, ineq, eq)
+                if x.ndim == 2
+                else Evaluation(*(v if v is None else v[0] for v in (fun, ineq, eq)))
             )
 
         fun = FirstError(evaluate)

@@ -18,7 +18,7 @@ from jax import Array
 
 from galapax.core.errors import UnknownArgument
 from galapax.core.hints import HYPERPARAMETERS, find_answers
-from galapax.core.problem import Bounds, Evaluation, Population, Shape
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 
 
@@ -117,14 +117,14 @@ class Algorithm(Generic[S]):
         """Create the first candidates and empty parents."""
         raise NotImplementedError
 
-    def start(self, state: S, evaluation: Evaluation, shape: Shape) -> S:
+    def start(self, state: S, evaluation: CandidateEvaluation, shape: Shape) -> S:
         """Set what holds for the whole run, once, from the evaluation of the first candidates; these must not change.
 
         Called before the first `step`.
         """
         return state
 
-    def step(self, key: Array, state: S, evaluation: Evaluation) -> S:
+    def step(self, key: Array, state: S, evaluation: CandidateEvaluation) -> S:
         """Select among parents and evaluated candidates, then breed the next candidates."""
         raise NotImplementedError
 
@@ -205,7 +205,7 @@ class TakesInitialPoints(Protocol):
 class TakesKnownValues(Protocol):
     """An algorithm that learns from values that were known before; others get such points among their first ones."""
 
-    def with_known_values(self, state: Any, x: Array, evaluation: Evaluation) -> Any:
+    def with_known_values(self, state: Any, x: Array, evaluation: CandidateEvaluation) -> Any:
         """Take up evaluated points (k, d) before the first generation."""
 
 

@@ -126,6 +126,7 @@ PACKAGE_NAMES = {
     "gx.integer": "Integer Int suggest_int",
     "gx.choice": "Categorical Choice categorical suggest_categorical",
     "gx.boolean": "Binary flag Bool",
+    "gx.Evaluation": "Values",
     "gx.RealCodedGA, or gx.ThreeParentGA for GAGPU's": "GA",
     "gx.CoevolutionaryDE": "CDE",
     "gx.NSGA2": "NSGAII",

@@ -34,7 +34,7 @@ class Shape(NamedTuple):
         return self.ineq + self.eq > 0
 
 
-class Evaluation(NamedTuple):
+class CandidateEvaluation(NamedTuple):
     """The evaluation of n candidates. A failed one has objectives and violation +inf: it loses to any other."""
 
     objectives: Array  # (n, m), to be minimised
@@ -69,7 +69,7 @@ def empty_population(x: Array, shape: Shape) -> Population:
     return Population(x, worst, worst[:, 0] if shape.constrained else None)
 
 
-def as_population(candidates: Array, evaluation: Evaluation) -> Population:
+def as_population(candidates: Array, evaluation: CandidateEvaluation) -> Population:
     """Combine candidates and their evaluation into a population."""
     return Population(candidates, evaluation.objectives, evaluation.violation)
 
@@ -77,7 +77,7 @@ def as_population(candidates: Array, evaluation: Evaluation) -> Population:
 OUTPUT_NAMES = ("fun", "ineq", "eq")
 
 
-class Values(NamedTuple):
+class Evaluation(NamedTuple):
     """Return value of a black box that computes objective and constraints at once; a dict with these keys also works.
 
     fun: a number, or one for each objective. ineq, eq: constraints, a number or several each; feasible when every ineq

@@ -20,7 +20,7 @@ from galapax.core.errors import InputError
 from galapax.core.options import LEAVES, Options, read
 from galapax.core.problem import (
     HISTORY_FIRST_COLUMN,
-    Evaluation,
+    CandidateEvaluation,
     Population,
     Problem,
     ProblemDescription,
@@ -54,7 +54,7 @@ class SolutionEvaluator:
         self.task, self.box = task, box
         self._exact: Traced | None = None
 
-    def evaluate(self, x: np.ndarray) -> Evaluation | None:
+    def evaluate(self, x: np.ndarray) -> CandidateEvaluation | None:
         """Constraints and violation at points (k, d); None for a problem without constraints."""
         problem = self.task.problem
         if not problem.constrained:
@@ -62,7 +62,7 @@ class SolutionEvaluator:
         shape = self.task.shape if self.box is None else self.box.shape
         if not len(x):
             constraints = [np.zeros((0, n)) if n else None for n in (shape.ineq, shape.eq)]
-            return Evaluation(np.zeros((0, shape.objectives)), np.zeros(0), np.zeros(0, bool), *constraints)  # type: ignore[arg-type]
+            return CandidateEvaluation(np.zeros((0, shape.objectives)), np.zeros(0), np.zeros(0, bool), *constraints)  # type: ignore[arg-type]
         if self.box is not None:
             answers = [self.box.at(point) for point in x]
             raw = {name: np.stack([values[name] for values in answers]) for name in answers[0] if name != "fun"}
@@ -95,7 +95,7 @@ class SolutionEvaluator:
             return reported.copy()
         return np.where(np.isfinite(track.best), np.asarray(exact.violation, np.float64), reported)
 
-    def evaluate_front(self, x: np.ndarray) -> Evaluation | None:
+    def evaluate_front(self, x: np.ndarray) -> CandidateEvaluation | None:
         """Constraints and violation at points that the runs took for feasible."""
         exact = self.evaluate(x)
         if exact is None or self.task.dtype == "float32":
@@ -232,6 +232,8 @@ def result_of(
         result["polish"] = str(total.polish)
     if total.refinements and total.refinements[best]:
         result["refinements"] = [row + 1 for row in total.refinements[best]]
+    if total.further_searches and total.further_searches[best]:
+        result["restarted"] = [row + 1 for row in total.further_searches[best]]
     attach_replay(result, replay, total.opponents)
     result["failures"] = ()
     if evaluator.box is not None:
@@ -334,7 +336,7 @@ def _decode_front(task: Task, front: Front) -> dict[str, object]:
     return front.as_dict() | {"X": task.decode(front.X)}
 
 
-def _constraints_at(exact: Evaluation | None, row: int) -> dict[str, np.ndarray]:
+def _constraints_at(exact: CandidateEvaluation | None, row: int) -> dict[str, np.ndarray]:
     """Return the constraint values of one point by name."""
     constraints = () if exact is None else (("ineq", exact.ineq), ("eq", exact.eq))
     return {name: np.asarray(values[row], np.float64) for name, values in constraints if values is not None}

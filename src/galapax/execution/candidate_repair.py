@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.core.algorithm import count_candidate_evaluations
-from galapax.core.problem import EqTolerance, Evaluation
+from galapax.core.problem import CandidateEvaluation, EqTolerance
 from galapax.numerics import random
 from galapax.operators.constraint_handling import difference_jacobian, difference_points, newton_repair
 from galapax.operators.discrete import round_codes
@@ -32,8 +32,8 @@ def sample_replacements(count: int, search: Search, keys: Array, attempt: Array 
 
 
 def resample_failed(
-    search: Search, pending: Carry, keys: Array, number: Array | int, evaluation: Evaluation
-) -> tuple[Carry, Evaluation]:
+    search: Search, pending: Carry, keys: Array, number: Array | int, evaluation: CandidateEvaluation
+) -> tuple[Carry, CandidateEvaluation]:
     """Replace failed candidates of a traced objective by fresh points; return the carry and the new evaluation.
 
     All are evaluated again, as often as the one that fails most asks for: it is one program. What counts as an
@@ -45,18 +45,18 @@ def resample_failed(
 
     spare = search.spare(pending, number)
 
-    def rows_to_retry(evaluation: Evaluation) -> Array:
+    def rows_to_retry(evaluation: CandidateEvaluation) -> Array:
         failed = search.mask_inactive(pending, number, evaluation).failed > 0
         if spare is None or evaluation.again is None:
             return failed
         budget = spare - jnp.sum(evaluation.again, axis=1)
         return failed & (count_candidate_evaluations(search.algorithm) * jnp.cumsum(failed, axis=1) <= budget[:, None])
 
-    def should_retry(loop_state: tuple[Array, Array, Evaluation]) -> Array:
+    def should_retry(loop_state: tuple[Array, Array, CandidateEvaluation]) -> Array:
         attempt, _, evaluation = loop_state
         return (attempt < search.resamples) & jnp.any(rows_to_retry(evaluation))
 
-    def retry(loop_state: tuple[Array, Array, Evaluation]) -> tuple[Array, Array, Evaluation]:
+    def retry(loop_state: tuple[Array, Array, CandidateEvaluation]) -> tuple[Array, Array, CandidateEvaluation]:
         attempt, candidates, before = loop_state
         assert before.again is not None and before.lost is not None
         rows = rows_to_retry(before)

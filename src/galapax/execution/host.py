@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from galapax.core.algorithm import count_candidate_evaluations
-from galapax.core.problem import EqTolerance, Evaluation, Population, Shape
+from galapax.core.problem import CandidateEvaluation, EqTolerance, Population, Shape
 from galapax.core.stop import RUNNING, Interrupts
 from galapax.execution import search as searching
 from galapax.execution.candidate_repair import count_failed_probes, probe_points, repair, sample_replacements
@@ -293,7 +293,7 @@ def _running_rows(batch: Slice, pending: Carry) -> np.ndarray:
     return batch.active_rows[running[batch.active_rows]]
 
 
-def _evaluation(eq_tolerance: EqTolerance, raw: Mapping[str, Array]) -> Evaluation:
+def _evaluation(eq_tolerance: EqTolerance, raw: Mapping[str, Array]) -> CandidateEvaluation:
     evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
     again, lost, known = raw.get("again"), raw.get("lost"), raw.get("known")
     failed = [each for each in (again, lost) if each is not None]  # whatever was tried again had failed
@@ -397,11 +397,11 @@ class AsyncHostEngine(HostEngine):
         return left if spare is None else min(left, n + float(spare[0]))
 
 
-def _placeholder_evaluation(pending: Carry, search: Search, failed: Array) -> Evaluation:
+def _placeholder_evaluation(pending: Carry, search: Search, failed: Array) -> CandidateEvaluation:
     """Return a placeholder evaluation (+inf) for candidates still in flight."""
     shape, n = search.shape, pending.state.candidates.shape[1]
     worst = jnp.full((1, n, shape.objectives), jnp.inf, pending.state.candidates.dtype)
-    return Evaluation(worst, worst[..., 0] if shape.constrained else None, failed)
+    return CandidateEvaluation(worst, worst[..., 0] if shape.constrained else None, failed)
 
 
 def _replace_free_candidates(pending: Carry, carry: Carry, in_flight: Array) -> Carry:

@@ -13,7 +13,7 @@ from galapax.core.errors import InputError
 from galapax.core.options import Options
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
-    Evaluation,
+    CandidateEvaluation,
     Problem,
     ProblemDescription,
     derive_eq_tolerance,
@@ -28,13 +28,13 @@ class KnownPoints(NamedTuple):
     """Evaluated points, with values to be minimised."""
 
     x: Any  # (k, d) genes, in NumPy
-    evaluation: Evaluation  # in NumPy
+    evaluation: CandidateEvaluation  # in NumPy
 
     def astype(self, dtype: str) -> KnownPoints:
         """Return the points in the precision of a run."""
         objectives, violation, failed, ineq, eq = self.evaluation[:5]
         columns = [None if values is None else np.asarray(values, dtype) for values in (violation, ineq, eq)]
-        evaluation = Evaluation(np.asarray(objectives, dtype), columns[0], failed, *columns[1:])  # type: ignore[arg-type]
+        evaluation = CandidateEvaluation(np.asarray(objectives, dtype), columns[0], failed, *columns[1:])  # type: ignore[arg-type]
         return KnownPoints(self.x.astype(dtype), evaluation)
 
     def choose_first(self, size: int) -> np.ndarray:

@@ -192,6 +192,12 @@ def refinement_rows(run: RestartState) -> list[int]:
     return rows
 
 
+def search_rows(run: RestartState) -> list[int]:
+    """List the rows of a run's history in which a further search begins."""
+    lengths = [int(outcome.track.generations[0]) for outcome in run.outcomes]
+    return np.cumsum(lengths)[:-1].tolist()
+
+
 def merge_tracks(run: RestartState) -> Track:
     """Merge the tracks of a run's finished searches."""
     track = Track.start(1)
@@ -243,6 +249,7 @@ def build_outcome(
         sizes=[run.sizes for run in runs],
         agreement=[summarize_agreement(run.past) for run in runs],
         refinements=[refinement_rows(run) for run in runs],
+        further_searches=[search_rows(run) for run in runs],
         snapshots=_merge_snapshots(runs[0]) if len(runs) == 1 else {},  # one run alone has any
     )
 
@@ -281,7 +288,7 @@ def _merge_histories(task: Task, run: RestartState) -> np.ndarray:
 
 MAX_SEARCHES = 2**16  # of one run
 POLISH_RESERVE_PER_VARIABLE = 50  # evaluations reserved for the polish, if that is not much of the budget
-DESCENT_EVALUATIONS_PER_VARIABLE = 200  # that the descent after a sprint may take
+DESCENT_EVALUATIONS_PER_VARIABLE = 200  # that a descent may take
 MIN_COMPILE_SECONDS = 0.5  # of compiling so far, from which on it pays to precompile the searches to come
 
 
@@ -355,7 +362,9 @@ class RestartSchedule:
         task, first = self.task, searches[0]
         dtype, states = np.dtype(task.dtype), [search.state for search in searches]
         rules = task.rules._replace(
-            generations=_generations_left(task, first.state), stall=UNLIMITED, evaluations=math.inf
+            generations=min(_generations_left(task, first.state), first.search.generations),
+            stall=UNLIMITED,
+            evaluations=math.inf,
         )
         group_task = replace(
             task,

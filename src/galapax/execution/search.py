@@ -27,7 +27,7 @@ from galapax.core.algorithm import (
     select_solutions,
     static,
 )
-from galapax.core.problem import Bounds, Columns, Evaluation, Population, Record, Shape
+from galapax.core.problem import Bounds, CandidateEvaluation, Columns, Population, Record, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
 from galapax.metrics.hypervolume import hypervolume_by_generation
@@ -45,12 +45,14 @@ class CandidatesOnly(NamedTuple):
     candidates: Array
 
 
-def evaluate_sharded(objective: TracedObjective, consts: Constants, candidates: Array, count: int) -> Evaluation:
+def evaluate_sharded(
+    objective: TracedObjective, consts: Constants, candidates: Array, count: int
+) -> CandidateEvaluation:
     """Evaluate candidates (R, n, d), an equal part on each of `count` devices; all of them get the result."""
     mesh, n = devices.make_mesh(count), candidates.shape[1]
     padding = jnp.repeat(candidates[:, :1], -n % count, axis=1)  # so that the parts are equal
 
-    def evaluate_shard(consts: Constants, shard: Array) -> Evaluation:
+    def evaluate_shard(consts: Constants, shard: Array) -> CandidateEvaluation:
         return objective.evaluate(consts, CandidatesOnly(shard))
 
     shard_spec = PartitionSpec(None, devices.MESH_AXIS)
@@ -77,7 +79,7 @@ class TracedObjective(Protocol):
     def is_random(self) -> bool:
         """Whether each candidate needs a key behind it."""
 
-    def evaluate(self, consts: Constants, state: State | CandidatesOnly) -> Evaluation:
+    def evaluate(self, consts: Constants, state: State | CandidatesOnly) -> CandidateEvaluation:
         """Evaluate `state.candidates` (R, n, d); every array of the evaluation has the runs as its first axis."""
 
     def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:
@@ -170,7 +172,9 @@ class Search:
         """The columns of the history."""
         return Columns(self.shape, self.rules.reference is not None, self.bounds.dim if self.record_best_x else 0)
 
-    def begin(self, keys: Array, initial: Array | None = None, known: tuple[Array, Evaluation] | None = None) -> Carry:
+    def begin(
+        self, keys: Array, initial: Array | None = None, known: tuple[Array, CandidateEvaluation] | None = None
+    ) -> Carry:
         """Return the carry before the first generation of the runs with these keys (R, 2).
 
         initial: points (k, d) that replace the first candidates of every run, or (R, k, d), those of each run.
@@ -224,7 +228,7 @@ class Search:
             state = state._replace(candidates=self._repair(state.candidates, number))
         return Carry(state, None if carry.stop_state is None else StopState(None, carry.stop_state.stop_columns))
 
-    def evaluate(self, pending: Carry, keys: Array) -> Evaluation:
+    def evaluate(self, pending: Carry, keys: Array) -> CandidateEvaluation:
         """Evaluate the candidates of a traced objective. keys: (R, 2), of the generation."""
         assert self.objective is not None and self.consts is not None
         state: State | CandidatesOnly = pending.state
@@ -235,10 +239,10 @@ class Search:
             return evaluate_sharded(self.objective, self.consts, state.candidates, self.n_devices)
         return self.objective.evaluate(self.consts, state)
 
-    def start(self, pending: Carry, evaluation: Evaluation) -> Carry:
+    def start(self, pending: Carry, evaluation: CandidateEvaluation) -> Carry:
         """Call the algorithm's `start` with the evaluation of the first candidates, before `tell`."""
 
-        def one(algorithm: Algorithm, state: State, evaluation: Evaluation) -> State:
+        def one(algorithm: Algorithm, state: State, evaluation: CandidateEvaluation) -> State:
             return algorithm.start(state, evaluation, self.shape)
 
         axes = run_axes(pending.state)
@@ -246,7 +250,12 @@ class Search:
         return pending._replace(state=every(self.algorithm, pending.state, evaluation))
 
     def tell(
-        self, pending: Carry, keys: Array, number: Array | int, evaluation: Evaluation, ends: bool | None = None
+        self,
+        pending: Carry,
+        keys: Array,
+        number: Array | int,
+        evaluation: CandidateEvaluation,
+        ends: bool | None = None,
     ) -> tuple[Carry, Array]:
         """Complete generation `number` of every run: return the new carry and a packed Record (columns, R).
 
@@ -257,7 +266,7 @@ class Search:
         stop_columns = None if pending.stop_state is None else pending.stop_state.stop_columns
         evaluation = self.mask_inactive(pending, number, evaluation)
 
-        def one(algorithm: Algorithm, key: Array, state: State, evaluation: Evaluation) -> State:
+        def one(algorithm: Algorithm, key: Array, state: State, evaluation: CandidateEvaluation) -> State:
             return algorithm.step(key, state, evaluation)
 
         step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
@@ -270,7 +279,7 @@ class Search:
             algorithm: Algorithm,
             before: State,
             state: State,
-            evaluation: Evaluation,
+            evaluation: CandidateEvaluation,
             stop_columns: Array | None,
             termination: Array | None,
             budget: Array | None,
@@ -293,11 +302,7 @@ class Search:
             return stop_columns, record._replace(active=stop_columns[STEP_ACCEPTED]).pack(state.candidates.dtype)
 
         column_axis = None if stop_columns is None else 0
-        budget = (
-            None
-            if stop_columns is None or self.rules.evaluations is None
-            else jnp.asarray(self.rules.evaluations) - stop_columns[:, SPENT]
-        )
+        budget = self._evaluations_left(pending)
         n_candidates = None if evaluation.known is None else self.counts(pending, number, evaluation.known)
         in_axes = (self.setting_axes, axes, axes, 0, column_axis, column_axis, 0, 0)
         stop_columns, row = jax.vmap(describe, in_axes=in_axes, out_axes=(0, 1))(
@@ -428,11 +433,13 @@ class Search:
     def spare(self, pending: Carry, number: Array | int) -> Array | None:
         """Return the evaluations left to each run after generation `number`, (R,); None without a limit."""
         remaining = self._evaluations_left(pending)
-        return (
-            None if remaining is None else remaining - self._count_affordable(self.counts(pending, number), remaining)
-        )
+        if remaining is None:
+            return None
+        return remaining - self._count_affordable(self.counts(pending, number), remaining)
 
-    def mask_inactive(self, pending: Carry, number: Array | int, evaluation: Evaluation) -> Evaluation:
+    def mask_inactive(
+        self, pending: Carry, number: Array | int, evaluation: CandidateEvaluation
+    ) -> CandidateEvaluation:
         """Set the values of inactive candidates to +inf."""
         if self.algorithm.traits.fixed_evaluations and not self.splits_last:
             return evaluation
@@ -457,9 +464,8 @@ class Search:
         """Return the termination code of each run as reported by the algorithm, (R,)."""
 
         def one(algorithm: Algorithm, state: State) -> Array:
-            return algorithm.termination(state, self.bounds, jnp.asarray(self.rules.tolerance)).astype(
-                state.candidates.dtype
-            )
+            tolerance = jnp.asarray(self.rules.tolerance)
+            return algorithm.termination(state, self.bounds, tolerance).astype(state.candidates.dtype)
 
         return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
 
@@ -491,7 +497,7 @@ class Search:
         return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)
 
     def _summarize(
-        self, population: Population, front: Population, evaluation: Evaluation, n_evaluations: Array
+        self, population: Population, front: Population, evaluation: CandidateEvaluation, n_evaluations: Array
     ) -> Record[Array]:
         """Return one run's record of a generation.
 
@@ -517,9 +523,7 @@ class Search:
             failed = failed + jnp.sum(evaluation.lost.astype(dtype))
         if population.violation is None or front.violation is None:
             best = self._mean_of_fresh(evaluation) if self.noisy else jnp.min(front.objectives, axis=0)
-            return Record(
-                1.0, failed, n_evaluations, best, mean, worst, hypervolume=volume, hypervolume_error=error, x=x
-            )
+            return Record(1.0, failed, n_evaluations, best, mean, worst, None, None, volume, error, x)
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
         best = self._mean_of_fresh(evaluation) if self.noisy else best
@@ -528,7 +532,7 @@ class Search:
             share = share * values.shape[0] / jnp.maximum(count[0], 1)
         return Record(1.0, failed, n_evaluations, best, mean, worst, least, share, volume, error, x)
 
-    def _mean_of_fresh(self, evaluation: Evaluation) -> Array:
+    def _mean_of_fresh(self, evaluation: CandidateEvaluation) -> Array:
         """Return the mean of a generation's fresh values, (1,), of its feasible candidates if there are any."""
         counts = jnp.isfinite(evaluation.fitness)
         if evaluation.violation is not None:

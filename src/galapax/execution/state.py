@@ -348,6 +348,7 @@ class Outcome:
     polish: Polish | str | None = None  # what it came to, or why it was not tried; None if it was not asked for
     snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
     refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made after a search
+    further_searches: list[list[int]] = field(default_factory=list)  # of each run that restarts: where they begin
     last: LastSamples | None = None  # of a random objective
     estimate: Estimate | None = None  # the same
 
@@ -368,7 +369,7 @@ class Outcome:
             "last": None if self.last is None else jax.tree.map(lambda part: part[chosen], self.last),
             "estimate": None if self.estimate is None else self.estimate.rows(chosen),
         }  # fmt: skip
-        for name in ("sizes", "agreement", "refinements", "by_method"):
+        for name in ("sizes", "agreement", "refinements", "further_searches", "by_method"):
             per_run = getattr(self, name)
             fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
         return replace(self, track=track, history=history, **fields)
@@ -401,6 +402,7 @@ class Outcome:
             by_method=[counts for b in batches for counts in b.by_method],
             snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
             refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
+            further_searches=[rows for b in batches for rows in b.further_searches],
             last=_join_last([b.last for b in batches if b.last is not None]),
         )
 

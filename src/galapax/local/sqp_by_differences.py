@@ -17,6 +17,12 @@ from galapax.local.trust_region import Quadratic, minimize_in_box, minimize_with
 SUFFICIENT_MERIT_DECREASE = 1e-4
 MAX_BACKTRACKS = 8
 FIRST_RADIUS = 0.4  # share of the box that a step may cross
+MISLEADING_TRIALS = 4  # of a line search, from which on the second derivatives are taken for wrong
+MISLEADING_EVALUATIONS = 40  # of a descent, and d (d + 1), before that
+MISLEADING_GAIN = 1e-8  # of such a step, share of the range of all values; smaller ones are near the end of a descent
+SECOND_DIFFERENCE_FACTOR = 600.0  # times the length at which rounding is as large as the stiffest second derivative
+MIN_SECOND_DIFFERENCE = 1e-7  # share of the box
+LEAST_CURVATURE = 1e-10  # as a share of the largest
 SOFTNESS = 1e-6  # first second derivatives, as a share of those that would keep the first step within the radius
 ROUNDING = 1e-15  # relative error of the function, where nothing says that it is larger
 MIN_DIFFERENCE, FIRST_DIFFERENCE, MAX_DIFFERENCE = 1e-10, 1e-9, 1e-3  # shares of the box
@@ -35,6 +41,11 @@ class SQPByDifferences:
         self.hessian: np.ndarray | None = None  # of the Lagrangian, once two derivatives are known
         self.difference = FIRST_DIFFERENCE  # as long as the second derivatives are not known
         self.noise = ROUNDING
+        self.trials = 0  # of the last line search
+        self.evaluations = 0  # for first derivatives and accepted steps
+        self.next_second_differences: float = np.inf
+        if not log.is_constrained:
+            self.next_second_differences = max(log.dim * (log.dim + 1), MISLEADING_EVALUATIONS)
         self.penalty = 0.0
         self.converged = False
 
@@ -63,7 +74,11 @@ class SQPByDifferences:
             H = self.curvature(slopes)
             slopes = yield from self.differentiate()
             self.hessian = update_bfgs(H, log.x[self.row] - x, (slopes - before).T @ slopes_of)
+            self.evaluations += log.dim + 1
             gain = start - self.merit(log.values[self.row])
+            is_misled = self.trials >= MISLEADING_TRIALS and gain > MISLEADING_GAIN * log.range_of_objective()
+            if is_misled and self.evaluations >= self.next_second_differences:
+                yield from self.differentiate_twice()
             if gain <= 1e-13 * max(1.0, abs(start)) and length < 1e-6:
                 self.converged = True
                 return
@@ -84,6 +99,7 @@ class SQPByDifferences:
         """
         share = 1.0
         for trial in range(MAX_BACKTRACKS):
+            self.trials = trial + 1
             rows = yield np.clip(x + share * step, 0.0, 1.0)[None]
             values = self.log.values[rows[0]]
             now = self.merit(values)
@@ -113,6 +129,32 @@ class SQPByDifferences:
         if np.isfinite(slopes).all():
             self.log.tangents.append((self.row, slopes))
         return np.nan_to_num(slopes, posinf=0.0, neginf=0.0)
+
+    def differentiate_twice(self) -> Moves:
+        """Take second derivatives at the best point by differences of four values, where those of BFGS mislead.
+
+        This costs as much as the descent did before, or less. Directions of negative curvature get the opposite of it.
+        """
+        log, d = self.log, self.log.dim
+        assert self.hessian is not None
+        self.next_second_differences = self.evaluations + d * (d + 1)
+        x, value = log.x[self.row].copy(), log.objective[self.row]
+        stiffest = max(float(np.diag(self.hessian).max()), 1e-300)
+        size = SECOND_DIFFERENCE_FACTOR * np.sqrt(ROUNDING * abs(value) / stiffest)
+        size = float(np.clip(size, MIN_SECOND_DIFFERENCE, MAX_DIFFERENCE))
+        h = np.where(x + 2 * size <= 1.0, size, -size)
+        i, j = np.triu_indices(d)
+        points = np.repeat(x[None], len(i), axis=0)
+        np.add.at(points, (np.arange(len(i)), i), h[i])
+        np.add.at(points, (np.arange(len(i)), j), h[j])
+        rows = yield np.concatenate([x + np.diag(h), points])
+        single, double = log.objective[rows[:d]], log.objective[rows[d:]]
+        H = np.zeros((d, d))
+        H[i, j] = H[j, i] = (double - single[i] - single[j] + value) / (h[i] * h[j])
+        if np.isfinite(H).all() and H.any():
+            eigenvalues, vectors = np.linalg.eigh(H)
+            sizes = np.maximum(np.abs(eigenvalues), LEAST_CURVATURE * np.abs(eigenvalues).max())
+            self.hessian = (vectors * sizes) @ vectors.T
 
     def choose_differences(self, values: np.ndarray) -> np.ndarray:
         """Lengths (d,) that balance rounding errors with the second derivatives, as far as these are known."""

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.core.problem import OUTPUT_NAMES, EqTolerance, Evaluation
+from galapax.core.problem import OUTPUT_NAMES, CandidateEvaluation, EqTolerance
 from galapax.objective.worker import Answer, Call, Failure
 
 POLICIES = ("worst", "raise", "resample")
@@ -44,7 +44,9 @@ def check_policy(on_failure: object) -> None:
         raise InputError(f'on_failure must be "worst", "raise" or "resample", got {on_failure!r}.')
 
 
-def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: EqTolerance | None, xp: Any = jnp) -> Evaluation:
+def summarise(
+    objectives: Any, ineq: Any, eq: Any, eq_tolerance: EqTolerance | None, xp: Any = jnp
+) -> CandidateEvaluation:
     """Return the Evaluation of raw values (n, m), (n, p), (n, q): violations added up, failures marked and made worst.
 
     eq_tolerance: None where it is not known yet, which counts as 0. xp: the array library, jax.numpy or numpy.
@@ -61,7 +63,7 @@ def summarise(objectives: Any, ineq: Any, eq: Any, eq_tolerance: EqTolerance | N
             )
         failed = failed | ~xp.isfinite(violation)
         violation = xp.where(failed, xp.inf, violation)
-    return Evaluation(xp.where(failed[:, None], xp.inf, objectives), violation, failed, ineq, eq)
+    return CandidateEvaluation(xp.where(failed[:, None], xp.inf, objectives), violation, failed, ineq, eq)
 
 
 MAX_LOG_BYTES = 2**30  # of completed generations; the oldest calls are dropped beyond

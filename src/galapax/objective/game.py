@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from galapax.algorithms.minmax_cde import judge
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, Evaluation, Function
+from galapax.core.problem import Bounds, CandidateEvaluation, Function
 from galapax.numerics.jaxpr import Jaxpr
 from galapax.objective.hoist_constants import Constants, HoistedPrograms, call
 from galapax.objective.traced import text_of, trace_one
@@ -40,10 +40,10 @@ class Game:
         """The values of all pairs of x (n, dx) and y (m, dy): (n, m)."""
         return jax.vmap(lambda one: jax.vmap(lambda other: self.one(consts, one, other))(y))(x)
 
-    def evaluate(self, consts: Constants, state: Any) -> Evaluation:
+    def evaluate(self, consts: Constants, state: Any) -> CandidateEvaluation:
         """Judge `state.candidates` (R, n, dx) by `state.opponents` (R, dy, k): each x by the worst y that it meets."""
         worst, failed = jax.vmap(lambda x, y: judge(self, consts, x, y))(state.candidates, state.opponents)
-        return Evaluation(worst[..., None], None, failed)
+        return CandidateEvaluation(worst[..., None], None, failed)
 
     def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:
         """Return x unchanged: a game has no constraints."""

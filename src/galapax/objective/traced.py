@@ -23,7 +23,7 @@ from jax.typing import DTypeLike
 
 from galapax.core.direction import Maximize, orient
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, EqTolerance, Evaluation, Function, Problem, Shape, Values
+from galapax.core.problem import Bounds, CandidateEvaluation, EqTolerance, Evaluation, Function, Problem, Shape
 from galapax.core.user_code import as_user_error, user_location, warn
 from galapax.numerics import compile_cache, trigonometry
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
@@ -135,7 +135,7 @@ def trace_one(
             f"{name} uses float32 arrays made outside it in a float64 run: values computed from them have "
             "only 7 digits. Create them with NumPy, which has float64, or inside the function."
         )
-    if isinstance(out, dict | Values):
+    if isinstance(out, dict | Evaluation):
         raise InputError(
             f"{name} returned a dict, which only a black box may do (blackbox=True); for functions that JAX "
             "compiles give fun, ineq and eq as functions: shared computations are still done only once."
@@ -323,7 +323,7 @@ class Formulas:
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def __call__(self, consts: Constants, x: Array) -> Evaluation:
+    def __call__(self, consts: Constants, x: Array) -> CandidateEvaluation:
         """Evaluate candidates x (n, d), of a random objective (n, d + KEY_WORDS)."""
         return summarise(*self._values(consts, x, self.own_trigonometry), self.eq_tolerance)
 
@@ -344,7 +344,7 @@ class Formulas:
         columns = self._values(consts, x, own_trigonometry=False)
         return jnp.concatenate([column for column in columns if column is not None], axis=1)
 
-    def evaluate(self, consts: Constants, state: Any) -> Evaluation:
+    def evaluate(self, consts: Constants, state: Any) -> CandidateEvaluation:
         """Evaluate `state.candidates` (R, n, d), the candidates of several runs."""
         candidates = state.candidates
         if not self.own_trigonometry:
@@ -399,7 +399,7 @@ class Traced(NamedTuple):
     def shape(self) -> Shape:
         return self.formulas.shape
 
-    def __call__(self, x: Array) -> Evaluation:
+    def __call__(self, x: Array) -> CandidateEvaluation:
         """Evaluate candidates x (n, d)."""
         return self.formulas(self.consts, x)
 
@@ -508,13 +508,13 @@ PROBE_ROWS = 8  # points at which an objective is tried before the run is compil
 MAX_PROBES = 512  # points at which one is tried that has no value at the first ones: most of the box may be a penalty
 
 
-def evaluate_rows(formulas: Formulas, consts: Constants, x: Array, key: Array) -> Evaluation:
+def evaluate_rows(formulas: Formulas, consts: Constants, x: Array, key: Array) -> CandidateEvaluation:
     return formulas(consts, append_keys(x, key) if formulas.is_random else x)
 
 
 def evaluate_points(
     traced: Traced, points: np.ndarray, dtype: DTypeLike, rows: int = PROBE_ROWS, key: np.ndarray | None = None
-) -> Evaluation:
+) -> CandidateEvaluation:
     """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once.
 
     key: (2,), from which each row of a random objective gets its key.

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from galapax.core.checks import abbreviate, as_float_array
-from galapax.core.problem import OUTPUT_NAMES, Values
+from galapax.core.problem import OUTPUT_NAMES, Evaluation
 from galapax.core.user_code import describe_traceback
 
 MAX_FUNCTIONS_IN_WORKER = 8  # each entry holds the functions of one run
@@ -188,7 +188,7 @@ def _exception_failure(name: str, error: Exception | SystemExit) -> Failure:
 
 def _split_values(name: str, value: Any, calls: Mapping[str, object]) -> Sequence[tuple[str, object]] | Failure:
     """Split a returned value by name: fun may return objective and constraints together."""
-    if isinstance(value, Values):
+    if isinstance(value, Evaluation):
         value = value._asdict()
     try:
         value = dict(value) if name == "fun" and isinstance(value, Mapping) else value

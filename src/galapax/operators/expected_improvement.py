@@ -1,9 +1,8 @@
-"""How much an evaluation promises, from a model's mean and standard deviation: logarithms of expected improvements.
+"""How much an evaluation promises, from a model's means and standard deviations: the expected hypervolume improvement.
 
-One objective: Jones, Schonlau & Welch (1998), Journal of Global Optimization 13:455-492, doi:10.1023/A:1008306431147.
-Several: the expected improvement of the hypervolume, Emmerich, Giannakoglou & Naujoks (2006), IEEE Trans. Evol. Comput.
-10(4):421-439, doi:10.1109/TEVC.2005.859463, exactly, over the boxes that no point dominates. As logarithms, whose
-slopes do not vanish far from the front: Ament et al. (2023), NeurIPS, arXiv:2310.20708.
+Emmerich, Giannakoglou & Naujoks (2006), IEEE Trans. Evol. Comput. 10(4):421-439, doi:10.1109/TEVC.2005.859463, exactly,
+over the boxes that no point dominates. As a logarithm, whose slope does not vanish far from the front: Ament et al.
+(2023), NeurIPS, arXiv:2310.20708.
 
 Objectives are minimised and independent of each other. A point that is not on the front, or does not exist, is put at
 the reference point, where it dominates nothing.
@@ -17,7 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.scipy.special import erfc, log_ndtr
+from jax.scipy.special import erfc
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 TAIL = -12.0  # standard deviations below which the expected improvement is computed by its series
@@ -52,21 +51,11 @@ def _log_standard_excess_and_slope(z: Array) -> tuple[Array, Array]:
     return jnp.where(is_near, jnp.log(excess), series), jnp.where(is_near, below / excess, -far * (1 + 2 * inverse))
 
 
-def log_expected_improvement(mean: Array, deviation: Array, best: Array) -> Array:
-    """The logarithm of the expected improvement over the best value of one objective."""
-    return log_expected_excess(mean, deviation, best)
-
-
-def log_probability_below(mean: Array, deviation: Array, level: Array) -> Array:
-    """The logarithm of the probability that normal Y is at most `level`."""
-    return log_ndtr((level - mean) / deviation)
-
-
 class Boxes(NamedTuple):
     """What a front leaves undominated below the reference point: a grid of intervals, and how far each cell reaches.
 
-    Two objectives: intervals of f1 between `first` edges, open below; each reaches up to `last` in f2.
-    Three: cells of f1 and f2, and which of the levels of f3 each reaches up to.
+    Two objectives: intervals of f1, the first open below; each reaches up to its level in f2. Three: cells of f1 and
+    f2, and which of the levels of f3 each reaches up to.
     """
 
     edges: tuple[Array, ...]  # (n + 1,) of all objectives but the last: upper ends of the intervals, rising

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from galapax.core.errors import InputError
-from galapax.core.problem import Problem, Values, returned_by_fun
+from galapax.core.problem import Evaluation, Problem, returned_by_fun
 from galapax.core.space import Bounds
 from galapax.core.variables import Variable, boolean, choice, integer, real
 
@@ -92,7 +92,7 @@ class _PymooObjective:
     problem: PymooProblem
     names: tuple[str, ...] | None  # of mixed variables, which pymoo has as dicts
 
-    def __call__(self, x: np.ndarray) -> Values:
+    def __call__(self, x: np.ndarray) -> Evaluation:
         if self.names is None:
             points = np.atleast_2d(x)
         else:
@@ -102,7 +102,7 @@ class _PymooObjective:
         out = self.problem.evaluate(points, return_as_dictionary=True)
         groups = {name: out.get(key) for name, key in (("ineq", "G"), ("eq", "H"))}
         constraints = {name: v if v is not None and np.size(v) else None for name, v in groups.items()}
-        return Values(fun=np.asarray(out["F"], np.float64), **constraints)
+        return Evaluation(fun=np.asarray(out["F"], np.float64), **constraints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,11 +150,11 @@ class _PygmoObjective:
     equalities: int
     inequalities: int
 
-    def __call__(self, x: np.ndarray) -> Values:
+    def __call__(self, x: np.ndarray) -> Evaluation:
         values = np.asarray(self.problem.fitness(x), np.float64)
         ends = np.cumsum([self.objectives, self.equalities, self.inequalities])
         fun, eq, ineq = np.split(values, ends[:2])
-        return Values(fun, ineq if self.inequalities else None, eq if self.equalities else None)
+        return Evaluation(fun, ineq if self.inequalities else None, eq if self.equalities else None)
 
 
 def from_coco(problem: cocoex.Problem) -> Problem:
@@ -182,9 +182,9 @@ class _CocoObjective:
     problem: cocoex.Problem
     constraints: int
 
-    def __call__(self, x: np.ndarray) -> Values:
+    def __call__(self, x: np.ndarray) -> Evaluation:
         inequalities = np.asarray(self.problem.constraint(x), np.float64) if self.constraints else None
-        return Values(np.asarray(self.problem(x), np.float64), inequalities)
+        return Evaluation(np.asarray(self.problem(x), np.float64), inequalities)
 
 
 def from_ioh(problem: ioh.ProblemType) -> Problem:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
-from galapax.core.problem import Evaluation, Population
+from galapax.core.problem import CandidateEvaluation, Population
 from galapax.metrics import indicators
 
 
@@ -33,7 +33,9 @@ class Front:
 
 
 def build_front(
-    individuals: Population, signs: np.ndarray, evaluate_constraints: Callable[[np.ndarray], Evaluation | None] | None
+    individuals: Population,
+    signs: np.ndarray,
+    evaluate_constraints: Callable[[np.ndarray], CandidateEvaluation | None] | None,
 ) -> Front:
     """Make a Front of individuals none of which is dominated; of equal solutions one is kept.
 

@@ -237,6 +237,7 @@ class Result(dict[str, Any], HTMLRepr):
     timings: seconds for "compile", "run" (the generations, of which "device" was spent waiting for the device) and
     "host" (everything else); "held" by a live page, if any.
     settings: what was requested. derived: {name: number} at x, if the problem defines any.
+    restarted: the generations with which a further search began, of a run that restarted.
     polish: what the polish did, in words, if it was requested; the population is as the evolution left it.
 
     With several objectives X (k, d), F (k, m), G, H and CV are the feasible non-dominated individuals of all runs,

@@ -48,6 +48,7 @@ OPTIONAL_KEYS = (
     "chosen",
     "polish",
     "refinements",
+    "restarted",
     "n_cached",
     "command",
     "fun_interval",
@@ -234,7 +235,7 @@ def result_from_json(data: JSON) -> Result:
     result["failures"] = _parse_failures(data.get("failures", ()))
     if "evaluation_errors" in data:
         result["evaluation_errors"] = _parse_evaluation_errors(data["evaluation_errors"])
-    for name in ("chosen", "polish", "refinements", "n_cached", "command", "worst_case_nfev"):
+    for name in ("chosen", "polish", "refinements", "restarted", "n_cached", "command", "worst_case_nfev"):
         if name in data:
             result[name] = data[name]
     for name in ("hypervolume", "hypervolume_error"):

@@ -28,6 +28,8 @@ from galapax.results.study import (
     value_name,
 )
 
+MAX_MARKED_RESTARTS = 60  # of a run, in a chart
+RESTART_NAME = "restart"
 REFINEMENT_NAME = "gradient refinement"  # the polish, as charts call it
 N_TARGETS = 51  # of a problem, between its first value and its best known one
 Z_95 = 1.96  # standard errors on either side of a 95 % confidence interval
@@ -170,6 +172,7 @@ class Convergence(NamedTuple):
     first_feasible: int | None  # the generation, where it is not the first
     margin: np.ndarray | None  # (R, G) half of the 95 % interval, where the values are estimates
     refinements: list[int]  # entries of `generation` that are gradient refinements and not generations
+    restarts: list[int]  # generations of a single run with which a further search began
 
 
 def ensemble_history(result: Result) -> History | None:
@@ -204,7 +207,9 @@ def convergence(result: Result, history: History, objective: int | None = None) 
     if is_hypervolume and history.hypervolume_error is not None:
         margin = Z_95 * np.atleast_2d(np.asarray(history.hypervolume_error, np.float64))
     is_log, refinements = needs_log_scale(values), refinement_generations(result)
-    return Convergence(history.generation, best, values, name, is_log, first, margin, refinements)
+    return Convergence(
+        history.generation, best, values, name, is_log, first, margin, refinements, restart_generations(result)
+    )
 
 
 def refinement_generations(result: Result) -> list[int]:
@@ -216,6 +221,11 @@ def refinement_generations(result: Result) -> list[int]:
     if result.runs is None or history is None:
         return list(result.get("refinements", []))
     return [len(history)] if len(history) > result.runs.nit.max() else []
+
+
+def restart_generations(result: Result) -> list[int]:
+    """The generations with which a further search began; those of a single run, the latest if they are many."""
+    return [] if result.runs is not None else list(result.get("restarted", []))[-MAX_MARKED_RESTARTS:]
 
 
 def distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from galapax.core.errors import InputError
-from galapax.core.problem import Problem, Values, missing_function
+from galapax.core.problem import Evaluation, Problem, missing_function
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
 from galapax.view.plots import (
@@ -192,7 +192,7 @@ def _evaluate_grid(function: Callable[..., Any], x: np.ndarray, result: Result) 
 def _evaluate_or_nan(function: Callable[..., object], x: np.ndarray) -> Any:
     try:
         value = function(x)
-        return value["fun"] if isinstance(value, dict) else value.fun if isinstance(value, Values) else value
+        return value["fun"] if isinstance(value, dict) else value.fun if isinstance(value, Evaluation) else value
     except Exception:
         return np.nan
 

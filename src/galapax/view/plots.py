@@ -157,8 +157,13 @@ def draw_convergence(
             "first feasible", (curve.first_feasible, 1), xycoords=("data", "axes fraction"), xytext=(4, -12),
             textcoords="offset points", color=GREY, fontsize=9,
         )  # fmt: skip
-    for generation in curve.refinements:
+    for generation in (*curve.restarts, *curve.refinements):
         axes.axvline(generation, color=GREY, lw=1, ls=":")
+    if curve.restarts:
+        axes.annotate(
+            figure_data.RESTART_NAME, (curve.restarts[0], 1), xycoords=("data", "axes fraction"), xytext=(4, -12),
+            textcoords="offset points", color=GREY, fontsize=9,
+        )  # fmt: skip
     if curve.refinements:
         is_right = curve.refinements[0] > 0.5 * curve.generation[-1]
         axes.annotate(
