@@ -108,4 +108,4 @@ def pack(count, rounds=30, target=np.inf, seed=0, file=None):
 
 
 if __name__ == "__main__":
-    pack(26, rounds=8, target=2.635, file=next((word for word in sys.argv[1:] if word.endswith(".png")), None))
+    pack(26, rounds=6, target=2.635, file=next((word for word in sys.argv[1:] if word.endswith(".png")), None))

@@ -10,7 +10,7 @@ import pytest
 from support.cases import params
 
 import galapax as gx
-from galapax.core.space import as_space
+from galapax.core.space import as_space, variables_from_integrality
 from galapax.operators.discrete import move_one_code, round_codes, snap_to_grid
 
 VARIABLES = {
@@ -161,12 +161,12 @@ def test_integrality_is_scipys_mask():
         return jnp.sum((x - jnp.array([1.3, 2.6])) ** 2)
 
     own = {"generations": 60, "population": 20, "compute": gx.Compute(dtype="float64"), "polish": False}
-    result = gx.minimize(far, [(-5.5, 5.5)] * 2, "de", integrality=[True, False], **own)
+    result = gx.minimize(far, variables_from_integrality([(-5.5, 5.5)] * 2, [True, False]), "de", **own)
     assert result.x[0] == 1 and result.x[1] == pytest.approx(2.6, abs=1e-5)
     with pytest.raises(gx.InputError, match="integrality must be one True or False for each of the 2"):
-        gx.minimize(far, [(0, 1)] * 2, integrality=[1, 0, 1])
-    with pytest.raises(gx.InputError, match="whole numbers between 0"):
-        gx.minimize(far, [(0.2, 1.5)] * 2, integrality=True)
+        variables_from_integrality([(0, 1)] * 2, [1, 0, 1])
+    with pytest.raises(gx.InputError, match="contains fewer than two integers"):
+        variables_from_integrality([(0.2, 1.5)] * 2, True)
 
 
 @pytest.mark.slow

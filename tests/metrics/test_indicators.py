@@ -144,3 +144,8 @@ def test_a_front_without_range_or_points():
 def test_weights_that_make_no_sense_are_refused(weights):
     with pytest.raises(gx.InputError, match="weights must be 2 numbers"):
         indicators.weighted([[0.0, 1.0]], weights)
+
+
+def test_completion_lists_indicators_and_not_imports():
+    names = dir(gx.indicators)
+    assert {"hypervolume", "igd_plus", "gd"} <= set(names) and not {"np", "Any", "importlib"} & set(names)

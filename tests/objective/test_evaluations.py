@@ -238,6 +238,14 @@ def test_a_short_run_begins_at_its_starting_point_and_improves_on_it(algorithm):
         assert result.fun < 0.5 * valley(start)
 
 
+@pytest.mark.parametrize("budget", [6, 30])
+def test_a_run_from_a_corner_of_the_box_begins_there_and_improves_on_it(budget):
+    for corner in ([-2.0, -2.0, -2.0], [-2.0, 2.0, -2.0]):
+        result = gx.minimize(valley, [(-2, 2)] * 3, x0=corner, blackbox=True, max_evaluations=budget)
+        assert result.evaluations.x[0].tolist() == corner and result.nfev == budget
+        assert result.fun < valley(corner)
+
+
 def test_a_whole_simplex_may_be_given():
     corners = np.vstack([np.zeros(3), np.eye(3)])
     result = gx.minimize(valley, [(-2, 2)] * 3, x0=corners, blackbox=True, max_evaluations=20)

@@ -8,25 +8,14 @@ import sys
 
 import pytest
 from support.paths import with_test_modules
-from support.saved_runs import is_same, random_run, random_study
-from typer.testing import CliRunner
+from support.saved_runs import call_shell, is_same, random_run, random_study, read_files
 
 import galapax as gx
 from galapax.cli import output
-from galapax.cli.app import app
 from galapax.storage import atomic, manifest, result_folder
 from galapax.view import accessor
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
-
-
-def call(*arguments):
-    outcome = CliRunner().invoke(app, list(map(str, arguments)))
-    return outcome.exit_code, " ".join(outcome.output.split())
-
-
-def contents(folder):
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 # --- one run in another's place ---------------------------------------------------------------------------------------
@@ -149,13 +138,13 @@ except OSError as error:
 def test_a_full_disk_costs_the_new_run_and_not_the_old(limit, tmp_path):
     pytest.importorskip("resource")
     OLD.save(tmp_path)
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     command = [sys.executable, "-c", FULL, str(tmp_path), str(limit)]
     outcome = apart(command)
     assert outcome.returncode == 7, outcome.stderr
     assert "could not be saved to" in outcome.stdout
     assert "The result itself is intact, and so is the run that was saved there before." in outcome.stdout
-    assert contents(tmp_path) == before and is_same(gx.load(tmp_path), OLD)
+    assert read_files(tmp_path) == before and is_same(gx.load(tmp_path), OLD)
 
 
 @pytest.mark.slow
@@ -295,7 +284,7 @@ def test_a_planted_save_is_neither_read_nor_finished(plant, tmp_path):
     victim.write_text("mine")
     OLD.save(folder)
     (folder / "notes.txt").write_text("mine")
-    before = contents(folder)
+    before = read_files(folder)
     plant(folder, victim)
     planted = sorted(file.name for file in (folder / atomic.PENDING).iterdir())
     assert is_same(gx.load(folder), OLD)
@@ -313,12 +302,12 @@ def test_a_linked_folder_of_a_save_is_not_followed(tmp_path):
     folder = tmp_path / "run"
     OLD.save(folder)
     pending = shutil.move(leave_pending(NEW, folder), tmp_path / "outside")
-    planted = contents(tmp_path / "outside")
+    planted = read_files(tmp_path / "outside")
     (folder / atomic.PENDING).symlink_to(pending, target_is_directory=True)
     assert is_same(gx.load(folder), OLD)
     with pytest.raises((OSError, gx.InputError)):
         random_run(7).save(folder)
-    assert is_same(gx.load(folder), OLD) and contents(tmp_path / "outside") == planted
+    assert is_same(gx.load(folder), OLD) and read_files(tmp_path / "outside") == planted
 
 
 def test_a_save_is_not_finished_over_a_file_that_became_a_users(tmp_path):
@@ -404,11 +393,11 @@ def test_a_killed_save_is_read_as_saved_and_finished_by_the_next_process(before,
 
 def test_numbers_that_cannot_be_written_leave_the_run_that_was_there(tmp_path, monkeypatch):
     OLD.save(tmp_path)
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     monkeypatch.setattr(result_folder, "result_to_arrays", lambda result: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         random_run(3, snapshots=True).save(tmp_path)
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_a_save_that_waits_for_its_last_moves_is_read_as_it_is_and_finished_by_the_next(tmp_path, monkeypatch):
@@ -443,7 +432,7 @@ def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command_line_says_what_could_not_be_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(accessor, "_draw", lambda *about: 1 / 0)
-    code, said = call("solve", "branin", "-n", 6, "-g", 3, "--out", tmp_path / "run", "--no-cache", "--quiet")
+    code, said = call_shell("solve", "branin", "-n", 6, "-g", 3, "--out", tmp_path / "run", "--no-cache", "--quiet")
     assert code == 0 and said.startswith(
         "galapax: convergence.png could not be drawn (ZeroDivisionError: division by zero)"
     )

@@ -6,24 +6,13 @@ import shutil
 
 import numpy as np
 import pytest
-from support.saved_runs import is_same, random_run, random_study
-from typer.testing import CliRunner
+from support.saved_runs import call_shell, is_same, random_run, random_study, read_files
 
 import galapax as gx
-from galapax.cli.app import app
 from galapax.storage import export, manifest
 from galapax.view import accessor
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
-
-
-def call(*arguments):
-    outcome = CliRunner().invoke(app, list(map(str, arguments)))
-    return outcome.exit_code, " ".join(outcome.output.split())
-
-
-def contents(folder):
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 # --- whose files ------------------------------------------------------------------------------------------------------
@@ -39,7 +28,7 @@ def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path
     if needed:
         with pytest.raises(gx.InputError, match=rf"holds {name}, which galapax did not write.*another folder"):
             kind().save(tmp_path)
-        assert contents(tmp_path) == {name: b"mine"}
+        assert read_files(tmp_path) == {name: b"mine"}
     else:
         kind().save(tmp_path)
         assert (tmp_path / name).read_bytes() == b"mine" and is_same(gx.load(tmp_path), kind())
@@ -53,9 +42,9 @@ def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path
 def test_force_refuses_a_users_file_before_the_run(command, name, tmp_path, monkeypatch):
     (tmp_path / name).write_bytes(b"mine")
     monkeypatch.chdir(tmp_path)
-    code, said = call(*command, "--out", ".", "--force")
+    code, said = call_shell(*command, "--out", ".", "--force")
     assert code == 2 and f"holds {name}, which galapax did not write; nothing was changed" in said
-    assert contents(tmp_path) == {name: b"mine"}
+    assert read_files(tmp_path) == {name: b"mine"}
 
 
 def test_a_run_replaces_the_files_of_a_study_and_nothing_else(tmp_path):
@@ -131,10 +120,10 @@ def test_the_tables_of_a_run_are_written_for_people_and_never_read(tmp_path):
 def test_an_export_into_the_folder_of_a_run_leaves_its_tables_and_refuses_those_of_another(tmp_path):
     """A table that somebody changed, or that belongs to another run, is not overwritten."""
     folder = NEW.save(tmp_path / "run")
-    before = contents(folder)
+    before = read_files(folder)
     files = export.write_csv_files(gx.load(folder), folder)
     assert {file.name for file in files} - before.keys() == {"answer.csv"}
-    assert contents(folder).items() >= before.items()
+    assert read_files(folder).items() >= before.items()
     with pytest.raises(gx.InputError, match=r"history\.csv belongs to another saved run.*choose another folder"):
         export.write_csv_files(OLD, folder)
     assert is_same(gx.load(folder), NEW)

@@ -5,8 +5,10 @@ import itertools
 import json
 
 import numpy as np
+from typer.testing import CliRunner
 
 import galapax as gx
+from galapax.cli.app import app
 from galapax.core.problem import Population
 from galapax.core.space import as_space
 from galapax.core.stop import Stop
@@ -18,6 +20,33 @@ SETTINGS = {"problem": "made", "algorithm": "de", "hyperparameters": {}, "archiv
             "target": None, "patience": None, "tolerance": 0.0, "max_seconds": None, "restarts": None, "polish": False,
             "seed": 0, "maximize": False, "vectorized": False, "blackbox": False, "dtype": "float64",
             "device": "cpu", "versions": {"galapax": "0"}}  # fmt: skip
+
+
+def assert_same_study(loaded, study):
+    """Check that a study was loaded with all that it had: its cells, their runs and their histories."""
+    for name in ("kind", "axes", "labels", "targets", "message", "paired"):
+        assert getattr(loaded, name) == getattr(study, name)
+    for (_, one), (_, other) in zip(loaded, study, strict=True):
+        for name in ("x", "fun", "violation", "population", "population_fitness"):
+            np.testing.assert_array_equal(one[name], other[name])
+        assert (one.ineq is None) == (other.ineq is None) and np.array_equal(one.ineq, other.ineq)
+        for field in dataclasses.fields(gx.Runs):
+            if field.name != "history":
+                np.testing.assert_array_equal(getattr(one.runs, field.name), getattr(other.runs, field.name))
+        for ours, theirs in ((one.history, other.history), (one.runs.history, other.runs.history)):
+            for field in dataclasses.fields(gx.History):
+                np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
+
+
+def call_shell(*arguments):
+    """Run a command of the shell in this process; return its exit code and what it printed, as one line."""
+    outcome = CliRunner().invoke(app, list(map(str, arguments)))
+    return outcome.exit_code, " ".join(outcome.output.split())
+
+
+def read_files(folder):
+    """Return the content of every file of a folder, by name."""
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 def random_run(seed=0, runs=1, m=1, snapshots=False, generations=6, n=5, with_x=True, **about):

@@ -74,7 +74,7 @@ class ModelSearch(Algorithm[ModelSearchState]):
     capacity: int = static(None)
     eq_tolerance: EqTolerance | None = static(None)  # noqa: RUF009 (a field)
 
-    traits: ClassVar[Traits] = Traits(fast_compile=True, termination_every=1, min_generations=1)
+    traits: ClassVar[Traits] = Traits(rounds_discrete=False, fast_compile=True, termination_every=1, min_generations=1)
 
     def validate(self) -> None:
         check_integer(self.population, "population", 1, "a model search evaluates this many points at a time")
@@ -143,7 +143,8 @@ class ModelSearch(Algorithm[ModelSearchState]):
         as_words = [jax.lax.bitcast_convert_type(a, jnp.uint32) for a in numbers]
         points, is_done, by_method = jax.pure_callback(
             partial(_SEARCHES.ask, np.dtype(dtype), self.population, n_ineq, self.eq_tolerance),
-            result, state.n_told, state.is_known, state.seed, *as_words, vmap_method="sequential",
+            result, state.n_told, state.is_known, state.seed, *count_levels(state.bounds), *as_words,
+            vmap_method="sequential",
         )  # fmt: skip
         candidates = jax.lax.bitcast_convert_type(points if words[-1] > 1 else points[..., 0], dtype)
         return state._replace(candidates=candidates, is_done=is_done, by_method=by_method)
@@ -180,6 +181,15 @@ def append_evaluations(
     )
 
 
+def count_levels(bounds: Bounds) -> tuple[Array, Array]:
+    """Return how many values each variable can take (d,), 0 for a real one, and whether they have no order."""
+    grid = bounds.grid
+    if grid is None:
+        return jnp.zeros(bounds.lower.shape, jnp.int32), jnp.zeros(bounds.lower.shape, bool)
+    counts = jnp.where(jnp.asarray(grid.discrete), jnp.asarray(grid.last) - jnp.asarray(grid.first) + 1, 0)
+    return counts.astype(jnp.int32), jnp.asarray(grid.unordered)
+
+
 def is_for_models(evaluations: int | None, dim: int) -> bool:
     """Return whether a black box of `dim` variables has so few evaluations that models of it pay."""
     return evaluations is not None and evaluations <= MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim
@@ -209,22 +219,25 @@ class SearchMemory:
         count: np.ndarray,
         is_known: np.ndarray,
         seed: np.ndarray,
+        levels: np.ndarray,
+        unordered: np.ndarray,
         *words: ArrayLike,
     ) -> tuple[np.ndarray, np.bool_, np.ndarray]:
         """The points that follow the first `count` evaluations of a search, n at a time; whether it is done, and how
         many evaluations each of its methods had.
 
-        is_known: (capacity,) which were not asked for. words: of the box's bounds (d,), and of all points (capacity, d)
-        and values (capacity, 1 + p + q).
+        is_known: (capacity,) which were not asked for. levels, unordered: (d,), see `Grid`. words: of the box's bounds
+        (d,), and of all points (capacity, d) and values (capacity, 1 + p + q).
         """
-        from galapax.local.few_evaluations import FewEvaluations  # scipy.optimize takes a while to import
+        from galapax.local.few_evaluations import FewEvaluations, Grid  # scipy.optimize takes a while to import
 
         lower, upper, x, values = (np.ascontiguousarray(a).view(dtype) for a in words)
         lower, upper = lower.reshape(-1), upper.reshape(-1)
         n_told, span = int(count), upper - lower
         x, values = x.reshape(len(x), -1)[:n_told], values.reshape(len(values), -1)[:n_told]
         seed, is_known = np.asarray(seed), np.asarray(is_known)[:n_told]
-        settings = repr((n, n_ineq, tolerance)).encode()
+        grid = Grid(np.asarray(levels), np.asarray(unordered))
+        settings = repr((n, n_ineq, tolerance)).encode() + grid.levels.tobytes() + grid.unordered.tobytes()
         start = hashlib.blake2b(settings + b"".join(a.tobytes() for a in (seed, lower, upper)))
 
         def name(rows: int) -> bytes:
@@ -239,7 +252,10 @@ class SearchMemory:
             groups = _group_rows(is_known, n)
             starts_known = len(groups) == 1 and bool(is_known[0])  # before anything was asked for
             step = self._steps.pop(name(groups[-1].start), None) if groups and not starts_known else None
-            search = FewEvaluations(len(lower), seed_of(seed)) if step is None else step.search
+            if step is None:
+                search = FewEvaluations(len(lower), seed_of(seed), grid=grid if grid.levels.any() else None)
+            else:
+                search = step.search
             for rows in groups if step is None else groups[-1:]:
                 unit, ineq, eq = (x[rows] - lower) / span, values[rows, 1 : 1 + n_ineq], values[rows, 1 + n_ineq :]
                 if rows.start == 0 and eq.shape[1]:  # as a black box derives it from its first generation

@@ -2,9 +2,9 @@
 
 The methods are good at different problems. CMA-ES needs few evaluations on curved and rotated valleys; adaptive
 differential evolution is better among many separable minima. The policy starts with CMA-ES, which converges soon where
-it is the right method, and gives L-SHADE a share of the budget if restarts have not helped. Objectives of many
-variables that have a gradient begin with sprints: a short CMA-ES, then a descent along the gradient, which is enough
-for a smooth function with one minimum. docs/algorithms.md has the measurements behind the shares below.
+it is the right method, and gives L-SHADE a share of the budget if restarts have not helped. Objectives that have a
+gradient begin with descents along it, each from the best of a few samples, which are enough for a smooth function with
+one minimum. docs/algorithms.md has the measurements behind the shares below.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ FIRST_REPEAT_SHRINK = 0.1  # of the first step: the second search is a local one
 # generations of the first population that the budget of L-SHADE should allow; the population is chosen by it
 MIN_LSHADE_GENERATIONS_PER_VARIABLE, MAX_LSHADE_GENERATIONS = 50, 500
 MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 500  # with a smaller share of the budget L-SHADE is not started
-MIN_SPRINT_DIM = 30  # number of variables from which sprints pay
-SPRINT_EVALUATIONS_PER_VARIABLE = 100  # before the descent
 MAX_LSHADE_SEARCHES = 3  # the first, and others that verify its answer
 UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple of the evaluations before it
 
@@ -38,24 +36,24 @@ class Portfolio(Restarts):
 
     wait: share of the budget that is spent before L-SHADE starts.
     share: share of the budget for a search by L-SHADE.
-    sprint: evaluations of each first search that a descent follows; sprints end when two of them disagree. 0 for none.
+    descends: whether descents by the gradient come first, until two of them disagree.
     """
 
     name = "portfolio"
 
     wait: float = 0.2
     share: float = 0.25
-    sprint: float = 0.0
+    descends: bool = False
 
     def with_gradients(self, dim: int) -> Portfolio:
-        return replace(self, sprint=float(SPRINT_EVALUATIONS_PER_VARIABLE * dim)) if dim >= MIN_SPRINT_DIM else self
+        return replace(self, descends=True)
 
     def next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
         agreeing = find_agreeing_searches(past)
-        if self.sprint and all(p.kind == "sprint" for p in past) and all(agreeing):
-            return NextSearch(algorithm, "sprint", self.sprint, polish=True)
+        if self.descends and all(p.kind == "descent" for p in past) and all(agreeing):
+            return NextSearch(algorithm, "descent", generations=1, polish=True)
         if past and all(agreeing):  # the same search needs no new program
             shrink = FIRST_REPEAT_SHRINK if len(past) == 1 else 1.0
             return NextSearch(scale_spread(algorithm, shrink * 10 ** (-2 * draw())), "repeat")
@@ -95,4 +93,4 @@ class Portfolio(Restarts):
 
 
 def _select_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:
-    return [p for p in past if p.kind not in ("evolution", "sprint")]
+    return [p for p in past if p.kind not in ("evolution", "descent")]

@@ -132,7 +132,7 @@ class Optimizer:
         is_left_open = (algorithm, population, generations) == (None, None, None) and restarts == "auto"
         is_open_to_models = is_left_open and np.ndim(x0) <= 1 and str(dtype) == "float64"
         self._few_evaluations = max_evaluations if is_open_to_models else None  # where models may choose the points
-        if n_objectives == 1 and not mixed and is_for_models(self._few_evaluations, self.problem.dim):
+        if n_objectives == 1 and is_for_models(self._few_evaluations, self.problem.dim):
             solver = ModelSearch()
         elif is_for_front_models(self._few_evaluations, self.problem.dim, n_objectives):
             solver = EHVI()

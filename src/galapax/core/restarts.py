@@ -20,7 +20,7 @@ from galapax.core.algorithm import Algorithm, double_population, scale_spread
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.stability import experimental
-from galapax.core.stop import Stop
+from galapax.core.stop import UNLIMITED, Stop
 
 SAME_POINT_DISTANCE = 1e-6  # share of the box within which two end points count as the same
 SAME_VALUE_RESOLUTIONS = 10.0  # difference of two values that count as the same, in units of their resolution
@@ -51,6 +51,7 @@ class NextSearch(NamedTuple):
     algorithm: Algorithm
     kind: str
     evaluations: float = math.inf  # limit of this search; the limit of the run holds as well
+    generations: int = UNLIMITED  # limit of this search
     polish: bool = False  # refine its best point with the gradient
 
 
@@ -89,7 +90,7 @@ def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
         has_converged = search.stop is Stop.TOLERANCE
         same_value = has_converged and difference <= SAME_VALUE_RESOLUTIONS * resolution
         # on a plateau or at its limit a search has the value without having converged
-        same_value |= difference <= SAME_VALUE_SHARE * span
+        same_value |= 0 <= difference <= SAME_VALUE_SHARE * span and span > 0
         return search.violation <= best.violation and (same_value or (has_converged and same_point))
 
     return [agrees(search) for search in past]
@@ -101,9 +102,10 @@ def estimate_confidence(past: Sequence[SearchSummary]) -> float:
     Were there a better minimum that is found as often as the best one, which k of n searches of a kind have found, the
     chance that all n have missed it is C(n, k) / C(2n, k): that of k marks among 2n places to lie in one half of them.
     This is the mean of (1 - p)^n over the posterior Beta(k, n - k + 1) of the share p of searches that find the best.
-    The kinds (first searches and their repetitions, large populations, small ones, differential evolution) have shares
-    of their own, and their chances are multiplied; the confidence is 1 minus the product. Multistart theory has the
-    same ingredients: Boender & Rinnooy Kan (1987), Mathematical Programming 37:59-80, doi:10.1007/BF02591684.
+    The kinds (first searches and their repetitions, large populations, small ones, differential evolution, descents)
+    have shares of their own, and their chances are multiplied; the confidence is 1 minus the product. Two descents
+    count as one search, as they see less of the function. Multistart theory has the same ingredients: Boender & Rinnooy
+    Kan (1987), Mathematical Programming 37:59-80, doi:10.1007/BF02591684.
     """
     counts: dict[str, tuple[int, int]] = {}
     for search, agrees in zip(past, find_agreeing_searches(past), strict=True):
@@ -112,6 +114,9 @@ def estimate_confidence(past: Sequence[SearchSummary]) -> float:
             kind = "first" if search.kind == "repeat" else search.kind
             n, k = counts.get(kind, (0, 0))
             counts[kind] = n + 1, k + agrees
+    if "descent" in counts:
+        n, k = counts["descent"]
+        counts["descent"] = (n + 1) // 2, (k + 1) // 2
     return 1.0 - math.prod(math.comb(n, k) / math.comb(2 * n, k) for n, k in counts.values())
 
 

@@ -288,7 +288,7 @@ def _merge_histories(task: Task, run: RestartState) -> np.ndarray:
 
 MAX_SEARCHES = 2**16  # of one run
 POLISH_RESERVE_PER_VARIABLE = 50  # evaluations reserved for the polish, if that is not much of the budget
-DESCENT_EVALUATIONS_PER_VARIABLE = 200  # that the descent after a sprint may take
+DESCENT_EVALUATIONS_PER_VARIABLE = 200  # that a descent may take
 MIN_COMPILE_SECONDS = 0.5  # of compiling so far, from which on it pays to precompile the searches to come
 
 
@@ -362,7 +362,9 @@ class RestartSchedule:
         task, first = self.task, searches[0]
         dtype, states = np.dtype(task.dtype), [search.state for search in searches]
         rules = task.rules._replace(
-            generations=_generations_left(task, first.state), stall=UNLIMITED, evaluations=math.inf
+            generations=min(_generations_left(task, first.state), first.search.generations),
+            stall=UNLIMITED,
+            evaluations=math.inf,
         )
         group_task = replace(
             task,

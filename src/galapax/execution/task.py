@@ -241,7 +241,7 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     if options.blackbox:
         limit = options.max_evaluations if _leaves_search_open(options) else None
         workers = count_workers(options.workers.pool)
-        if objectives == 1 and not discrete_dim(problem) and is_for_models(limit, problem.dim):
+        if objectives == 1 and is_for_models(limit, problem.dim):
             return ModelSearch(population=workers, eq_tolerance=problem.eq_tolerance)
         if is_for_front_models(limit, problem.dim, objectives):
             return EHVI(population=workers)

@@ -4,7 +4,8 @@ A run begins with one descent from the middle of the box. Then several searches 
 a CMA-ES with a surrogate around the best point, and a search of one variable after the other if a few values say that
 the objective is a sum over the variables. Each gets evaluations by what it achieved: the one that holds the
 best value goes on most of the time, the others often enough to catch up. Under constraints descents are those of the
-trust region, which models each constraint; without any they are those of SQP.
+trust region, which models each constraint; without any they are those of SQP. With integers or choices they combine
+models with moves to neighbours, and every point lies on the grid.
 
 The search is a function of its seed and of the values that it was told, so a saved list of evaluations is its state.
 """
@@ -19,6 +20,7 @@ import numpy as np
 
 from galapax.local.coordinate_search import CoordinateSearch, is_additive
 from galapax.local.log import SampleLog
+from galapax.local.mixed_descent import Grid, MixedDescent
 from galapax.local.sqp_by_differences import FIRST_RADIUS, SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES
 from galapax.local.trust_region import TrustRegion
@@ -36,15 +38,26 @@ AGREEING_DESCENTS = 5  # that end at the best point before the search counts as 
 AGREEING_CONVEX_DESCENTS = 2  # the same where no evaluated point contradicts that the problem is convex
 FAR = 0.2  # share of the box between their starts, at least
 
-METHODS = ("starting points", "quadratic models", "SQP by differences", "CMA-ES with a surrogate", "coordinate search")
-START, MODELS, SQP, SURROGATE, COORDINATES = range(len(METHODS))
+FIRST_DESCENT_SHARE = 10  # evaluations a variable that the first descent on a grid has to itself
+KICKED_SHARE = 0.25  # of the variables that are drawn anew where a descent on a grid begins near the best point
+MAX_REUSED_VALUES = 100  # asked for in a row that are known already, before one of them is asked for again
+
+METHODS = (
+    "starting points",
+    "quadratic models",
+    "SQP by differences",
+    "CMA-ES with a surrogate",
+    "coordinate search",
+    "models and neighbours",
+)
+START, MODELS, SQP, SURROGATE, COORDINATES, NEIGHBOURS = range(len(METHODS))
 
 Answer = TypeVar("Answer")
 Moves = Generator[np.ndarray, np.ndarray, None]
 NamedMoves = Generator[tuple[int, np.ndarray], np.ndarray, None]  # with the place in METHODS of what asks
 
 
-class Minimum(NamedTuple):
+class DescentEnd(NamedTuple):
     """Where a descent converged."""
 
     start: np.ndarray  # (d,)
@@ -94,16 +107,26 @@ class FewEvaluations:
     """Ask for points of the unit box and tell their values.
 
     dim: number of variables. seed: of all random choices. eq_tolerance: within which an equality holds. start: the
-    first point (d,), the middle of the box by default.
+    first point (d,), the middle of the box by default. grid: of discrete variables.
     """
 
-    def __init__(self, dim: int, seed: int = 0, eq_tolerance: float = 0.0, start: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        seed: int = 0,
+        eq_tolerance: float = 0.0,
+        start: np.ndarray | None = None,
+        grid: Grid | None = None,
+    ) -> None:
+        self.grid = grid
         self.log = SampleLog(dim, eq_tolerance)
         self.random = np.random.default_rng(seed)
         middle = 0.5 + OFFSET * self.random.uniform(-1.0, 1.0, dim)
         self.start = middle if start is None else np.asarray(start, float)
+        if grid is not None:
+            self.start = grid.snap(self.start)
         self.members: list[Member] = []
-        self.minima: list[Minimum] = []
+        self.minima: list[DescentEnd] = []
         self.descents = 0
         self.next_additivity_test: float = ADDITIVITY_TEST * dim
         self.evaluations = np.zeros(len(METHODS), int)  # of each method
@@ -115,16 +138,31 @@ class FewEvaluations:
             raise RuntimeError("the points of the last ask were not told yet.")
         if not self.members:
             self.members.append(Member("descent", self.descend(None if self.log.n_sound else self.start)))
+        n_reused = MAX_REUSED_VALUES if self.is_exhausted else 0
         while len(self._outstanding) < n:
             free = [member for member in self.members if member.handed_out < len(member.points)]
             if not free:
                 self.members.append(self.open_member())
                 continue
             member = min(free, key=self.priority)
+            if self.grid is not None and n_reused < MAX_REUSED_VALUES and self.reuse_value(member):
+                n_reused += 1
+                continue
             while member.handed_out < len(member.points) and len(self._outstanding) < n:
                 self._outstanding.append((member, member.handed_out))
                 member.handed_out += 1
         return self.outstanding_points
+
+    def reuse_value(self, member: Member) -> bool:
+        """Tell a member the value of its next point, if that was evaluated before."""
+        row = self.log.find(member.points[member.handed_out]) if self.log.n else None
+        if row is None:
+            return False
+        violation, value = float(self.log.violation()[row]), float(self.log.objective[row])
+        member.handed_out += 1
+        member.tell(member.handed_out - 1, row, (violation, value) if np.isfinite(violation) else (np.inf, np.inf))
+        member.evaluations -= 1
+        return True
 
     def tell(
         self,
@@ -149,9 +187,10 @@ class FewEvaluations:
         for i, (member, place) in enumerate(outstanding):
             self.evaluations[member.method] += 1
             member.tell(place, first + i, (float(violation[i]), float(value[i])))
-        if len(self.members) == 1 and self.descents >= 1:
+        if len(self.members) == 1 and self.is_first_descent_over:
             self.members.append(self.open_member())
-        if self.log.n >= self.next_additivity_test and self.log.dim > 1 and not self.log.is_constrained:
+        may_be_additive = self.log.dim > 1 and not self.log.is_constrained and self.grid is None
+        if self.log.n >= self.next_additivity_test and may_be_additive:
             self.next_additivity_test *= 2
             if not self.log.looks_convex():  # otherwise descents are enough
                 self.members.append(Member("coordinates", self.search_coordinates()))
@@ -160,6 +199,18 @@ class FewEvaluations:
     def learn(self, points: np.ndarray, objective: np.ndarray, ineq: np.ndarray, eq: np.ndarray) -> None:
         """Take up values of points (n, d) that were not asked for."""
         self.log.append(points, objective, ineq, eq)
+
+    @property
+    def is_first_descent_over(self) -> bool:
+        """Whether other searches may begin; on a grid a first descent that takes long has company after a while."""
+        return self.descents >= 1 or (self.grid is not None and self.log.n >= FIRST_DESCENT_SHARE * self.log.dim)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every point of a grid without real variables was evaluated."""
+        if self.grid is None or self.log.n < self.grid.size:
+            return False
+        return len(np.unique(np.round(self.log.x, 9), axis=0)) >= self.grid.size
 
     @property
     def is_asked(self) -> bool:
@@ -178,7 +229,7 @@ class FewEvaluations:
         Two from far apart are enough where every evaluated point agrees with a convex problem.
         """
         if len(self.minima) < AGREEING_CONVEX_DESCENTS:
-            return False
+            return self.is_exhausted
         starts, points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
         best = int(np.lexsort((values, violations))[0])
         spread = self.log.range_of_objective()
@@ -201,7 +252,7 @@ class FewEvaluations:
 
     def open_member(self) -> Member:
         """A further member: the search with a surrogate if there is none yet, else more descents."""
-        if self.descents >= 1 and not any(member.name == "surrogate" for member in self.members):
+        if self.is_first_descent_over and not any(member.name == "surrogate" for member in self.members):
             return Member("surrogate", self.evolve())
         return Member("descent", self.descend(self.choose_start()))
 
@@ -216,6 +267,12 @@ class FewEvaluations:
             if np.isnan(self.log.objective[row]):  # there is nothing to descend from
                 start = self.choose_start()
                 continue
+            if self.grid is not None:
+                descent = MixedDescent(self.log, row, self.grid, self.random)
+                yield from attribute(NEIGHBOURS, descent.run())
+                self.descents += 1
+                start = self.choose_start()
+                continue
             if self.log.is_constrained:
                 models = TrustRegion(self.log, row, final_radius=MODEL_FINAL_RADIUS)
                 yield from attribute(MODELS, models.run())
@@ -226,7 +283,7 @@ class FewEvaluations:
             if search.converged:
                 row = search.row
                 violation, value = float(self.log.violation()[row]), float(self.log.objective[row])
-                self.minima.append(Minimum(start, self.log.x[row].copy(), violation, value))
+                self.minima.append(DescentEnd(start, self.log.x[row].copy(), violation, value))
             start = self.choose_start()
 
     def search_coordinates(self) -> NamedMoves:
@@ -240,12 +297,29 @@ class FewEvaluations:
         while True:
             mean = self.log.x[self.log.best()].copy()
             search = SurrogateCMAES(self.log, mean, FIRST_SIGMA, self.random, population)
-            yield from attribute(SURROGATE, search.run())
+            yield from attribute(SURROGATE, search.run() if self.grid is None else snap_moves(search.run(), self.grid))
             population = 2 * search.population
 
     def choose_start(self) -> np.ndarray:
-        """A random point to descend from."""
+        """A random point to descend from; on a grid every other one is the best with some variables drawn anew."""
+        if self.grid is not None and self.descents % 2:
+            start = self.log.x[self.log.best()].copy()
+            kicked = self.random.permutation(self.log.dim)[: max(2, int(KICKED_SHARE * self.log.dim))]
+            start[kicked] = self.random.uniform(size=len(kicked))
+            return self.grid.snap(start)
+        if self.grid is not None:
+            return self.grid.snap(self.random.uniform(size=self.log.dim))
         return self.random.uniform(MARGIN, 1.0 - MARGIN, self.log.dim)
+
+
+def snap_moves(moves: Moves, grid: Grid) -> Moves:
+    """The moves with their points on the grid."""
+    try:
+        points = next(moves)
+        while True:
+            points = moves.send((yield grid.snap(points)))
+    except StopIteration:
+        return
 
 
 def attribute(

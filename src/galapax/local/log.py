@@ -6,6 +6,7 @@ import numpy as np
 
 ORDINARY_EXPONENT = 160  # of two; values that begin beyond it, or below its reciprocal, are divided by their size
 MAX_VALUE = 1e120  # of what is remembered then, so that squares of differences do not overflow
+SAME_POINT = 1e-9  # share of the box within which two points are one
 CONVEXITY_TOLERANCE = 1e-6  # errors of slopes by differences, as a share of the range of the values
 
 
@@ -40,6 +41,11 @@ class SampleLog:
         units = 1.0 if self._units is None else self._units
         self._values[self.n : self.n + len(x)] = np.clip(rows / units, -MAX_VALUE, MAX_VALUE)
         self.n += len(x)
+
+    def find(self, x: np.ndarray) -> int | None:
+        """The first row of a point (d,), if it was evaluated."""
+        rows = np.flatnonzero((np.abs(self.x - x) <= SAME_POINT).all(axis=1))
+        return int(rows[0]) if len(rows) else None
 
     @property
     def n_sound(self) -> int:

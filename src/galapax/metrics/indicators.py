@@ -40,6 +40,12 @@ __all__ = [
     "weighted",
 ]
 
+
+def __dir__() -> list[str]:
+    """List the indicators, and not what their module imports, for tab completion."""
+    return __all__
+
+
 MIN_KNEE_DEPTH = 0.05  # a concave front whose ends are not reached yet has corners a little before the plane
 
 

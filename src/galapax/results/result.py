@@ -38,6 +38,7 @@ class History(HTMLRepr):
     x: with history="x", the best individual itself, one axis more.
     hypervolume: of several objectives with a reference point, that of the feasible survivors (or of the archive);
         of four and more an unbiased estimate, and hypervolume_error its standard error.
+    Of a random objective best is the mean of the generation's values, and in a last row the estimate at x.
     A run of an ensemble that stopped early repeats its last row. Where runs were polished, that is one row more, after
     the last generation.
     """
