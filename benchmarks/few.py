@@ -3,9 +3,10 @@
     python benchmarks/few.py [--dim 5] [--instances 1 2 3] [--methods default SLSQP] [--constrained]
 
 Prints the share of targets (f - f_opt of 10, 1, 0.1, 0.01, 1e-3, 1e-5 and 1e-7, of 24 functions) that are reached after
-10 d, 25 d, 50 d and 100 d evaluations, and the mean of log10(f - f_opt): the default, `cmaes` that restarts, pycma's
-lq-CMA-ES and BIPOP, and from random starts scipy's COBYQA, SLSQP, COBYQA for 10 d evaluations and then SLSQP, and
-Nelder-Mead. Differences count as evaluations.
+10 d, 25 d, 50 d and 100 d evaluations, and the mean of log10(f - f_opt): the default, its search alone (`models`:
+no JAX around it, other random numbers, soon done), `cmaes` that restarts, pycma's lq-CMA-ES and BIPOP, and from random
+starts scipy's COBYQA, SLSQP, COBYQA for 10 d evaluations and then SLSQP, and Nelder-Mead. Differences count as
+evaluations.
 With --constrained, the median of the best feasible value of constrained problems after 10 d, 25 d and 50 d evaluations,
 and how many runs were within 1e-4 of the best known value, relative to it, after 25 d: the default, which must keep
 constraints exactly, and scipy's COBYQA and SLSQP from random starts, which may break them by 1e-3. Instances are seeds.
@@ -30,6 +31,7 @@ from cma import bbobbenchmarks
 from scipy.optimize import minimize
 
 import galapax as gx
+from galapax.local.few_evaluations import FewEvaluations
 
 MARKS = (10, 25, 50, 100)  # evaluations a variable
 CONSTRAINED_MARKS = (10, 25, 50)
@@ -50,6 +52,13 @@ def ours(algorithm: str | None) -> Callable[..., None]:
         )  # fmt: skip
 
     return run
+
+
+def models(fun: Any, dim: int, seed: int) -> None:
+    search = FewEvaluations(dim, seed)
+    while True:
+        points = search.ask(1)
+        search.tell(np.array([fun(-5.0 + 10.0 * u) for u in points]))
 
 
 def pycma(fun: Any, dim: int, seed: int) -> None:
@@ -93,6 +102,7 @@ def cobyqa_then_slsqp(fun: Any, dim: int, seed: int) -> None:
 
 METHODS: dict[str, Callable[..., None]] = {
     "default": ours(None),
+    "models": models,
     "cmaes": ours("cmaes"),
     "lq-CMA-ES": lq_cmaes,
     "pycma": pycma,

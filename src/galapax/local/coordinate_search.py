@@ -50,7 +50,7 @@ def is_additive(log: SampleLog) -> Generator[np.ndarray, np.ndarray, bool]:
     return True
 
 
-class Variable:
+class CoordinateModel:
     """What is known of the function of one variable."""
 
     def __init__(self, start: float) -> None:
@@ -173,7 +173,7 @@ class CoordinateSearch:
 
     def __init__(self, log: SampleLog, row: int) -> None:
         self.log, self.row = log, row
-        self.variables = [Variable(float(t)) for t in log.x[row]]
+        self.variables = [CoordinateModel(float(t)) for t in log.x[row]]
 
     def run(self) -> Moves:
         """Go on until the point with the best of all variables fails."""

@@ -57,7 +57,7 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 NamedMoves = Generator[tuple[int, np.ndarray], np.ndarray, None]  # with the place in METHODS of what asks
 
 
-class Minimum(NamedTuple):
+class DescentEnd(NamedTuple):
     """Where a descent converged."""
 
     start: np.ndarray  # (d,)
@@ -126,7 +126,7 @@ class FewEvaluations:
         if grid is not None:
             self.start = grid.snap(self.start)
         self.members: list[Member] = []
-        self.minima: list[Minimum] = []
+        self.minima: list[DescentEnd] = []
         self.descents = 0
         self.next_additivity_test: float = ADDITIVITY_TEST * dim
         self.evaluations = np.zeros(len(METHODS), int)  # of each method
@@ -283,7 +283,7 @@ class FewEvaluations:
             if search.converged:
                 row = search.row
                 violation, value = float(self.log.violation()[row]), float(self.log.objective[row])
-                self.minima.append(Minimum(start, self.log.x[row].copy(), violation, value))
+                self.minima.append(DescentEnd(start, self.log.x[row].copy(), violation, value))
             start = self.choose_start()
 
     def search_coordinates(self) -> NamedMoves:

@@ -66,7 +66,7 @@ class Minimum:
     is_verified: bool = False  # no point of a small pattern around it is better
 
 
-class KnownPoints:
+class VisitedPoints:
     """Minima, and where searches were given up, with the distance of each to the nearest better one."""
 
     def __init__(self, dim: int) -> None:
@@ -186,7 +186,7 @@ class NicheSearch:
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
-        self.known = KnownPoints(self.dim)
+        self.known = VisitedPoints(self.dim)
         self.population = 4 + int(3 * math.log(self.dim))
         self.costs: list[float] = []  # evaluations of searches
         self.revisited = np.empty(

@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     interval: tuple[float, float]
 
 
-class Quadratic(NamedTuple):
+class NoisyQuadratic(NamedTuple):
     """A quadratic model of values around 0, fitted by least squares."""
 
     gradient: np.ndarray  # (d,)
@@ -163,7 +163,7 @@ def minimise_model(
     return centre
 
 
-def _radius_factor(model: Quadratic) -> float:
+def _radius_factor(model: NoisyQuadratic) -> float:
     """Return the factor of the radius for the next round."""
     if not model.fits:
         return 0.5
@@ -171,7 +171,7 @@ def _radius_factor(model: Quadratic) -> float:
     return 1.0 if ratio >= SIGNAL_TO_NOISE else min(MAX_STRETCH, math.sqrt(SIGNAL_TO_NOISE / max(ratio, 0.01)))
 
 
-def fit_quadratic(z: np.ndarray, values: np.ndarray) -> Quadratic:
+def fit_quadratic(z: np.ndarray, values: np.ndarray) -> NoisyQuadratic:
     """Fit a quadratic to values at points z (n, d), without mixed terms for few points or many variables."""
     n, dim = z.shape
     i, j = np.triu_indices(dim)
@@ -195,7 +195,7 @@ def fit_quadratic(z: np.ndarray, values: np.ndarray) -> Quadratic:
         least = float(unexplained @ unexplained)
         ratio = (float(residuals @ residuals) - least) / (2 * dim) / max(least / freedom, 1e-300)
         fits = bool(stats.f.sf(ratio, 2 * dim, freedom) > LACK_OF_FIT)
-    return Quadratic(gradient, hessian, math.sqrt(variance), math.sqrt(max(0.0, signal)), fits)
+    return NoisyQuadratic(gradient, hessian, math.sqrt(variance), math.sqrt(max(0.0, signal)), fits)
 
 
 def solve_least_squares(terms: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -209,7 +209,7 @@ def solve_least_squares(terms: np.ndarray, values: np.ndarray) -> np.ndarray:
         return np.linalg.lstsq(normal, terms.T @ values, rcond=1e-12)[0]
 
 
-def restrict_step(model: Quadratic, curvature: np.ndarray, axes: np.ndarray, radius: float) -> float:
+def restrict_step(model: NoisyQuadratic, curvature: np.ndarray, axes: np.ndarray, radius: float) -> float:
     """Return what must be added to the curvatures so that the model's minimiser lies within `radius`."""
     slope = axes.T @ model.gradient
 
@@ -226,7 +226,7 @@ def restrict_step(model: Quadratic, curvature: np.ndarray, axes: np.ndarray, rad
     return high
 
 
-def move_within_cube(centre: np.ndarray, root: np.ndarray, model: Quadratic, shift: float) -> np.ndarray:
+def move_within_cube(centre: np.ndarray, root: np.ndarray, model: NoisyQuadratic, shift: float) -> np.ndarray:
     """Return the minimiser of the model, with `shift` added to its curvatures, in the unit cube."""
     hessian = model.hessian + shift * np.eye(len(centre))
     moved = centre + root @ np.linalg.lstsq(hessian, -model.gradient, rcond=1e-12)[0]

@@ -16,11 +16,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.errors import InputError
 from galapax.core.problem import OUTPUT_NAMES, CandidateEvaluation, EqTolerance
 from galapax.objective.worker import Answer, Call, Failure
 
-POLICIES = ("worst", "raise", "resample")
 RESAMPLES = 3  # fresh points that may take the place of one that failed
 
 
@@ -37,11 +35,6 @@ class WorkerTraceback(Exception):
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
-
-
-def check_policy(on_failure: object) -> None:
-    if not (on_failure is None or (isinstance(on_failure, str) and on_failure in POLICIES)):
-        raise InputError(f'on_failure must be "worst", "raise" or "resample", got {on_failure!r}.')
 
 
 def summarise(
