@@ -36,7 +36,7 @@ class Portfolio(Restarts):
 
     wait: share of the budget that is spent before L-SHADE starts.
     share: share of the budget for a search by L-SHADE.
-    descends: whether descents by the gradient come first, until two of them disagree.
+    descends: whether descents by the gradient come first, as long as half of them end at the best value.
     """
 
     name = "portfolio"
@@ -52,7 +52,7 @@ class Portfolio(Restarts):
         self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
     ) -> NextSearch | Stop:
         agreeing = find_agreeing_searches(past)
-        if self.descends and all(p.kind == "descent" for p in past) and all(agreeing):
+        if self.descends and all(p.kind == "descent" for p in past) and 2 * sum(agreeing) >= len(past):
             return NextSearch(algorithm, "descent", generations=1, polish=True)
         if past and all(agreeing):  # the same search needs no new program
             shrink = FIRST_REPEAT_SHRINK if len(past) == 1 else 1.0
