@@ -258,7 +258,7 @@ def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, objec
         )
     names = {*run_options(), *SOLVE, "problem"} - (NOT_RESUMED_OPTIONS - {"problem"})
     values = {name: value for name, value in saved.items() if name in names}
-    for name in ("out", "x0", "gagpu_config"):
+    for name in ("out", "x0", "initial", "gagpu_config"):
         values[name] = Path(values[name]) if values.get(name) is not None else None
     if is_file(values["problem"]):
         if problem is None:

@@ -331,8 +331,9 @@ class Options(Checked):
     islands: Islands | None = option(None, "Populations per run that exchange individuals.", _check_islands, shell=int,
                                      panel="Search")  # fmt: skip
     x0: Any = option(None, "A CSV file of starting points, one per row, such as population.csv.", None, shell="path",
-                     flags=("--initial",), panel="Search")  # fmt: skip
-    initial: Any = option(None, "Points with their values, which cost no evaluations.")
+                     panel="Search")  # fmt: skip
+    initial: Any = option(None, "A saved run, or an evaluations.csv: points with values, which cost no evaluations.",
+                          None, shell="path", panel="Search")  # fmt: skip
     runs: int | range = option(1, "Independent runs, computed together (1).", _check_runs, shell=int, flags=("-r",),
                                panel="Search")  # fmt: skip
     seed: int | None = option(0, "Random seed; the same seed gives the same run.", None, shell=int, panel="Search",

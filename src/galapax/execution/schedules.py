@@ -345,6 +345,8 @@ class RestartSchedule:
         search = _next_search(self.task, state)
         if isinstance(search, Stop):
             return search
+        if search.polish and _generations_left(self.task, state) <= search.generations:  # it counts as one more
+            search = search._replace(polish=False)
         bound = self._bind(state, search)
         n_first = bound.bound.population + self.task.repairs * (1 + self.task.problem.dim)
         return Stop.BUDGET if n_first > bound.max_evaluations else bound
