@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.core.problem import CandidateEvaluation, as_bounds
+from galapax.core.problem import CandidateEvaluation, Shape, as_bounds
 from galapax.numerics import random
 
 BOUNDS = as_bounds([(-5.0, 5.0)] * 3)
@@ -58,7 +58,7 @@ def test_parents_breed_twice_as_often_if_best_and_never_if_worst():
 
 def test_a_feasible_individual_beats_a_better_one_that_is_not():
     algorithm = gx.RealCodedGA(population=8, crossover_rate=0.0, mutation_rate=0.0)
-    state = algorithm.init(key(0), BOUNDS, gx.core.evaluation.Shape(1, 1, 0))
+    state = algorithm.init(key(0), BOUNDS, Shape(1, 1, 0))
     values = jnp.sum(state.candidates**2, axis=1)
     violation = jnp.where(values == values.max(), 0.0, 1.0 + values)
     state = algorithm.step(key(1), state, evaluate(state.candidates, violation))

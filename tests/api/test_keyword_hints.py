@@ -152,7 +152,7 @@ def test_scipys_minimize_is_a_global_search():
 
     seen = []
     found = compat.minimize(bumpy, [1.9, -1.9], (0.3,), bounds=BOX, options={"maxfev": 2000, "seed": 1},
-                            callback=lambda state: seen.append(state.nfev))  # fmt: skip
+                            callback=lambda intermediate_result: seen.append(intermediate_result.nfev))  # fmt: skip
     assert found.fun < 1e-8 and found.nfev <= 2000 and seen and found.status == int(not found.success)
     whole = compat.minimize(lambda x: (x[0] - 0.4) ** 2, bounds=[(-3, 3)], integrality=[1], method="DE")
     assert whole.x.tolist() == [0.0]

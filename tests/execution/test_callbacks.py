@@ -116,7 +116,8 @@ def started(state):
         started.said = True
         print("started", flush=True)
 started.said = False
-res = gx.minimize(lambda x: jnp.sum((x - 1.0) ** 2), [(-5.0, 4.0)] * 3, generations=10**9, callback=started)
+box = [(-5.0, 4.0)] * 3
+res = gx.minimize(lambda x: jnp.sum((x - 1.0) ** 2), box, generations=10**9, callback=started, polish=False)
 """
 
 BLACKBOX = """

@@ -91,9 +91,9 @@ def test_the_best_run_is_the_first_that_sorting_would_find():
 def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
     """A number that all runs share is stored once, and the result shows it for each."""
     monkeypatch.setattr(state, "MIN_RUNS_TO_BROADCAST", 3)
-    tally = np.zeros((8, 3))
+    tally = np.zeros((9, 3))
     tally[:4].view(np.int64)[:] = [[5, 5, 5], [0, 1, 0], [50, 50, 50], [0, 0, 0]]
-    tally[4:] = [[3.0, 1.0, 2.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [np.nan] * 3]
+    tally[4:] = [[3.0, 1.0, 2.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [np.nan] * 3, [4.0, 2.0, 3.0]]
     once = Track.start(3).add(tally)
     tally[:1].view(np.int64)[:] = [[2, 0, 2]]  # the second run has ended
     tally[4] = [2.5, 9.0, 2.0]

@@ -80,7 +80,7 @@ class Small:
 
         def limited(engine, parts, first, count):
             self.tried.append(len(parts))
-            if len(parts) > memory:
+            if len(parts) > slices:
                 raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 81 GiB.")
             return advance(engine, parts, first, count)
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_
     monkeypatch.setattr(XlaBackend, "advance", exhausted)
     with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}slices as large as they were, so end other"):
         call(resume=tmp_path / "a")
-    monkeypatch.setattr(batch_runner.processes, "is_distributed", lambda: True)
+    monkeypatch.setattr(batch_runner.devices, "is_distributed", lambda: True)
     with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}fewer runs than 3"):
         call()
 

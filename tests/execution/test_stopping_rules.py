@@ -100,7 +100,7 @@ def test_max_seconds_ends_an_endless_run(clock):
     assert (
         res.feasible
         and not res.success
-        and res.message == f"Stopped: time limit (0.5 s) reached after generation {res.nit}."
+        and res.message == f"Stopped: time limit (0.5 s) reached after generation {res.nit:,}."
     )
 
 

@@ -308,7 +308,19 @@ def call(*arguments) -> tuple[int, str]:
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "branin"
     code, text = call(
-        "solve", "branin", "-g", 30, "-n", 12, "--snapshots", "every:10", "--no-cache", "-q", "-o", folder
+        "solve",
+        "branin",
+        "-g",
+        30,
+        "-n",
+        12,
+        "--snapshots",
+        "every:10",
+        "--no-polish",
+        "--no-cache",
+        "-q",
+        "-o",
+        folder,
     )
     assert code == 0, text
     return folder

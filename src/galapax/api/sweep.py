@@ -57,6 +57,8 @@ def sweep(
     """
     stacked = stack_constraints("ineq", ineq), stack_constraints("eq", eq)
     problem, algorithm = problem_of(fun, bounds, algorithm, *stacked, settings.pop("eq_tolerance", None))
+    if settings.get("initial") is not None:
+        raise InputError("initial is for one run of a black box, by minimize: leave it out, or give points as x0.")
     is_class = isinstance(algorithm, type) and issubclass(algorithm, Algorithm)
     if algorithm is None:
         algorithm = default_algorithm(problem, resolve_options(problem, Options.parse(settings | {"population": None})))

@@ -16,7 +16,6 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from galapax.local.log import SampleLog
 
@@ -153,6 +152,8 @@ def minimize_with_constraints(
 
     Where that is impossible, the largest violation is made as small as it can be first, in units of `scale` (p + q,).
     """
+    from scipy.optimize import minimize  # not when galapax is imported: that takes 0.2 s
+
     d = len(lower)
     width = max(float(np.max(upper - lower)), 1e-300)
     unit = Quadratic(  # displacements in widths of the region, constraints in their scales
