@@ -41,6 +41,7 @@ def test_a_second_process_finds_every_program_on_disk(name, tmp_path):
     code, folder = SCRIPT.replace("CALL", CALLS[name]), tmp_path / "cache"
     first, second = (json.loads(run_script(code, tmp_path, GALAPAX_CACHE=folder)) for _ in range(2))
     assert not first["loads"] and len(first["misses"]) > 1
-    assert not second["misses"] and set(second["loads"]) == set(first["misses"])
+    # the first may have compiled ahead what it did not need
+    assert not second["misses"] and second["loads"] and set(second["loads"]) <= set(first["misses"])
     assert set(second["loads"].values()) == {1}, "a program was loaded more than once"
     assert second["answer"] == first["answer"]
