@@ -78,7 +78,7 @@ def test_an_estimate_is_off_by_as_much_as_it_says(m):
 def _seeded(front, corner, seed):
     """As `hypervolume_estimate`, with a key that vmap can vary."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hypervolume.random, "key", lambda given: jnp.stack([jnp.uint32(given), jnp.uint32(7)]))
+        patch.setattr(hypervolume.random, "root_key", lambda given: jnp.stack([jnp.uint32(given), jnp.uint32(7)]))
         return indicators.hypervolume_estimate(front, corner, seed=seed, directions=512)
 
 

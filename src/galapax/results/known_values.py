@@ -77,7 +77,10 @@ class KnownValues(NamedTuple):
 def parse_known_values(initial: Any, problem: ProblemDescription) -> KnownValues:
     """Return the points and values of `initial`, checked against the problem."""
     if isinstance(initial, str | os.PathLike):
-        initial = _read_file(Path(initial))
+        try:
+            initial = _read_file(Path(initial))
+        except OSError as error:  # a name that is too long, a file that may not be read
+            raise InputError(f"initial={abbreviate(initial)} cannot be read: {error.strerror}.") from None
     if isinstance(initial, Result):
         initial = _evaluations_of(initial)
     if isinstance(initial, Evaluations):
