@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.algorithms.map_elites import Grid, insert
+from galapax.algorithms.map_elites import MeasureGrid, insert
 from galapax.core.problem import Population
 
 BOX = [(-1.0, 1.0)] * 3
@@ -37,7 +37,7 @@ def brute_force_archive(grid, batches):
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_each_cell_holds_the_best_feasible_candidate_that_fell_into_it(seed):
-    draws, grid = np.random.default_rng(seed), Grid((3, 4), ((0.0, 1.0), (-2.0, 2.0)))
+    draws, grid = np.random.default_rng(seed), MeasureGrid((3, 4), ((0.0, 1.0), (-2.0, 2.0)))
     archive = Population(jnp.zeros((12, 1)), jnp.full((12, 3), jnp.inf), jnp.full(12, jnp.inf))
     batches = []
     for _ in range(3):

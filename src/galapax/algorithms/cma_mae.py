@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from galapax.algorithms.cmaes import CMAES, MAX_CONDITION, CMAESState
-from galapax.algorithms.map_elites import Grid, best_elite, draw_elites, empty_archive, find_entrants, insert
+from galapax.algorithms.map_elites import MeasureGrid, best_elite, draw_elites, empty_archive, find_entrants, insert
 from galapax.core.algorithm import Algorithm, Budget, Traits, static
 from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population
@@ -62,8 +62,8 @@ class CMAMAE(Algorithm[CMAMAEState]):
     traits: ClassVar[Traits] = Traits(multi_objective=True, rounds_discrete=False)
 
     @property
-    def grid(self) -> Grid:
-        return Grid(self.cells, self.ranges)
+    def grid(self) -> MeasureGrid:
+        return MeasureGrid(self.cells, self.ranges)
 
     @property
     def population(self) -> int:

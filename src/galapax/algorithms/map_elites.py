@@ -31,7 +31,7 @@ MAX_CELLS = 2**24  # more would not fit into memory with their solutions
 
 
 @dataclass(frozen=True)
-class Grid:
+class MeasureGrid:
     """Cells over the measures: `cells` along each, between the limits of its range.
 
     cells: (k,) integers. ranges: (k,) pairs (low, high).
@@ -67,7 +67,7 @@ class Grid:
         return jnp.where(jnp.any(jnp.isnan(measures), axis=1), self.size, jnp.sum(place * strides, axis=1))
 
 
-def find_entrants(grid: Grid, new: Population, least: Array) -> tuple[Array, Array]:
+def find_entrants(grid: MeasureGrid, new: Population, least: Array) -> tuple[Array, Array]:
     """Return the cell of each candidate, and whether it is the best of its cell and better than `least` (cells,) there.
 
     new: objectives (n, 1 + k), value and measures.
@@ -83,7 +83,7 @@ def find_entrants(grid: Grid, new: Population, least: Array) -> tuple[Array, Arr
     return cell, is_best & (first[jnp.minimum(cell, grid.size - 1)] == rows)
 
 
-def insert(grid: Grid, archive: Population, new: Population) -> Population:
+def insert(grid: MeasureGrid, archive: Population, new: Population) -> Population:
     """Put the candidates that are better than the elite of their cell into its place."""
     cell, enters = find_entrants(grid, new, archive.fitness)
     place = jnp.where(enters, cell, grid.size)
@@ -126,8 +126,8 @@ class MAPElites(Algorithm[MAPElitesState]):
     traits: ClassVar[Traits] = Traits(multi_objective=True)
 
     @property
-    def grid(self) -> Grid:
-        return Grid(self.cells, self.ranges)
+    def grid(self) -> MeasureGrid:
+        return MeasureGrid(self.cells, self.ranges)
 
     def validate(self) -> None:
         check_integer(self.population, "population", 1)
@@ -157,7 +157,7 @@ class MAPElites(Algorithm[MAPElitesState]):
         return best_elite(state.parents)
 
 
-def empty_archive(grid: Grid, bounds: Bounds, shape: Shape) -> Population:
+def empty_archive(grid: MeasureGrid, bounds: Bounds, shape: Shape) -> Population:
     return empty_population(jnp.broadcast_to(bounds.lower, (grid.size, bounds.dim)), shape)
 
 

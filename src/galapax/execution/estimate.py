@@ -115,8 +115,8 @@ def recheck_answers(task: Task, total: Outcome, numbers: np.ndarray, box: BlackB
     history = to_host(total.history)
     if history is not None:
         history = history.copy()
-        made = Record.unpack(history, task.columns, HISTORY_FIRST_COLUMN).evaluations
-        made[np.arange(len(best)), track.generations - 1] += evaluations - track.evaluations
+        evaluation_counts = Record.unpack(history, task.columns, HISTORY_FIRST_COLUMN).evaluations
+        evaluation_counts[np.arange(len(best)), track.generations - 1] += evaluations - track.evaluations
     new_track = replace(track, best=best, evaluations=evaluations, failed=failed, reason=reason)
     if not is_random.any():
         return replace(total, track=new_track, history=history)

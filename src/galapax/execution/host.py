@@ -392,9 +392,9 @@ class AsyncHostEngine(HostEngine):
 
     def _evaluations_left(self, batch: Slice, pending: Carry, number: np.int32, n: int) -> float:
         """Return how many evaluations generation `number`, with n of them, and those after it may still make."""
-        left = (float(batch.search.rules.generations) - number + 1) * len(pending.state.candidates[0])
+        by_generations = (float(batch.search.rules.generations) - number + 1) * len(pending.state.candidates[0])
         spare = self.clock.call(Search.spare, (), batch.search, pending, number)
-        return left if spare is None else min(left, n + float(spare[0]))
+        return by_generations if spare is None else min(by_generations, n + float(spare[0]))
 
 
 def _placeholder_evaluation(pending: Carry, search: Search, failed: Array) -> CandidateEvaluation:

@@ -227,8 +227,8 @@ class MixedDescent:
             for _ in range(N_STARTS):
                 near = center + self.radius * self.random.uniform(-1, 1, self.log.dim)
                 starts.append(self.grid.snap(np.clip(near, 0.0, 1.0)))
-            found = sorted((self.minimize_model(model, start) for start in starts), key=lambda pair: pair[0])
-            point = next((x for value, x in found if self.is_new(x)), None)
+            minimisers = sorted((self.minimize_model(model, start) for start in starts), key=lambda pair: pair[0])
+            point = next((x for value, x in minimisers if self.is_new(x)), None)
             if point is None:
                 self.radius *= 0.5
                 n_failed += 1

@@ -194,7 +194,7 @@ class NicheSearch:
         )  # known points from which searches go on, as they may have been given up early
 
     @property
-    def left(self) -> int:
+    def evaluations_left(self) -> int:
         """Evaluations that are left, but for those that verify the minima."""
         reserve = 0 if self.is_verifying else min(2 * self.dim * len(self.best_minima()), self.max_evaluations // 10)
         return self.max_evaluations - self.evaluations - reserve
@@ -220,7 +220,7 @@ class NicheSearch:
     def run(self) -> Moves:
         """Rounds of a sample, its clustering, and searches in the niches that are new; then the minima are verified."""
         rounds, fruitless = [0] * 4, np.zeros(4)  # of each kind, and their evaluations since they found something
-        while self.left > 0 and not self.is_done:
+        while self.evaluations_left > 0 and not self.is_done:
             kind = int(np.argmin(fruitless / EFFORT)) if self.minima else UNIFORM
             before, n_before, best = self.evaluations, len(self.best_minima()), self.best
             x, scale, n_searches, population = self.draw(kind, rounds[kind])
@@ -251,7 +251,7 @@ class NicheSearch:
         """Look whether a pattern of points around each minimum of interest has a better one."""
         self.is_verifying = True
         steps = PATTERN_STEP * np.concatenate([np.eye(self.dim), -np.eye(self.dim)])
-        minima = sorted(self.best_minima(), key=lambda minimum: minimum.score)[: self.left // len(steps)]
+        minima = sorted(self.best_minima(), key=lambda minimum: minimum.score)[: self.evaluations_left // len(steps)]
         if not minima:
             return
         points = reflect(np.array([minimum.x for minimum in minima])[:, None] + steps)
@@ -266,12 +266,12 @@ class NicheSearch:
             return x, scale, self.max_evaluations, self.population
         n = FIRST_SAMPLE * self.dim
         if kind == UNIFORM:
-            n = min(n << number, self.left // 4 + 1)
+            n = min(n << number, self.evaluations_left // 4 + 1)
             scale = np.full(n, 0.5 * n ** (-1 / self.dim))
             return self.random.uniform(size=(n, self.dim)), scale, self.max_evaluations, self.population
-        largest = max(self.population, self.left // (WIDE_SEARCHES * WIDE_GENERATIONS))
+        largest = max(self.population, self.evaluations_left // (WIDE_SEARCHES * WIDE_GENERATIONS))
         population = int(min(2 * self.population * WIDE_GROWTH ** min(number, 100), largest))
-        x = self.random.uniform(size=(min(n, self.left // 4 + 1), self.dim))
+        x = self.random.uniform(size=(min(n, self.evaluations_left // 4 + 1), self.dim))
         return x, np.full(len(x), 0.5), WIDE_SEARCHES, population
 
     def hop_between_best(self) -> tuple[np.ndarray, np.ndarray]:
@@ -331,7 +331,7 @@ class NicheSearch:
 
     def evaluate(self, x: np.ndarray) -> Generator[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """As many of the points as can be evaluated, where they were, and their scores."""
-        x = self.snap(x[: max(self.left, 0)])
+        x = self.snap(x[: max(self.evaluations_left, 0)])
         self.evaluations += len(x)
         scores = (yield x) if len(x) else np.zeros(0)
         return x, scores
@@ -408,7 +408,7 @@ class NicheSearch:
                 self.count_samples(self.known.x[row], 1)
         starts = np.flatnonzero(niche == np.arange(len(niche)))
         cost = np.mean(self.costs[-100:]) if self.costs else FIRST_COST * self.dim
-        n_searches = min(n_searches, max(MIN_SEARCHES, int(ROUND_SHARE * self.left / cost)))
+        n_searches = min(n_searches, max(MIN_SEARCHES, int(ROUND_SHARE * self.evaluations_left / cost)))
         if len(starts) > n_searches:  # the best half, and others at random
             first, rest = starts[: n_searches // 2], starts[n_searches // 2 :]
             starts = np.concatenate([first, self.random.choice(rest, n_searches - len(first), replace=False)])

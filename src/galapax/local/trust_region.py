@@ -125,9 +125,9 @@ def minimize_in_box(
     for _ in range(MAX_ACTIVE_SET_STEPS * d):
         if not free.any():
             break
-        left = np.sqrt(max(radius**2 - float(s[~free] @ s[~free]), (1e-3 * radius) ** 2))
+        free_radius = np.sqrt(max(radius**2 - float(s[~free] @ s[~free]), (1e-3 * radius) ** 2))
         pull = gradient[free] + hessian[np.ix_(free, ~free)] @ s[~free]
-        target = minimize_in_ball(pull, hessian[np.ix_(free, free)], left)
+        target = minimize_in_ball(pull, hessian[np.ix_(free, free)], free_radius)
         outside = (target < lower[free]) | (target > upper[free])
         if not outside.any():
             s[free] = target
