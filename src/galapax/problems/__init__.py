@@ -1,6 +1,7 @@
 """Built-in problems with known optima or fronts: `get("rastrigin", dim=30)`; `PROBLEMS` names them all.
 
-The functions of two suites have numbers, not names: `bbob(function=8, dim=20, instance=3)`, `niching(function=9)`.
+The functions of three suites have numbers, not names: `bbob(function=8, dim=20, instance=3)`,
+`bbob_noisy(function=104, dim=20)`, `niching(function=9)`.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from galapax.problems import (
     wfg,
 )
 from galapax.problems.bbob import bbob, suite
+from galapax.problems.bbob_noisy import bbob_noisy
 from galapax.problems.cec2013_niching import niching
 
-__all__ = ["PROBLEMS", "SUITES", "bbob", "get", "niching"]
+__all__ = ["PROBLEMS", "SUITES", "bbob", "bbob_noisy", "get", "niching"]
 
 PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "sphere": classic.sphere,

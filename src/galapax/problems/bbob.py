@@ -69,9 +69,14 @@ def bbob(function: int, dim: int, instance: int = 1) -> Problem:
     """
     if check_integer(function, "function", 1) not in BBOB_FUNCTIONS:
         raise InputError(f"function must be 1 to {len(BBOB_FUNCTIONS)}, the number of a BBOB function; got {function}.")
+    check_size(dim)
+    return _build(int(function), int(dim), check_integer(instance, "instance", 1))
+
+
+def check_size(dim: int) -> None:
+    """Raise an InputError unless the suite's functions exist in so many variables."""
     if check_integer(dim, "dim", 2, "the functions grade their variables from a first to a last") > MAX_BBOB_DIM:
         raise InputError(f"dim must be at most {MAX_BBOB_DIM}, since the rotations are dim x dim; got {dim}.")
-    return _build(int(function), int(dim), check_integer(instance, "instance", 1))
 
 
 def suite(dim: int, instance: int = 1) -> list[Problem]:

@@ -43,7 +43,7 @@ def _asymmetric(x: Array, beta: float) -> Array:
     return x * jnp.exp(beta * _slope(x) * jnp.sqrt(positive) * jnp.log(positive))
 
 
-def _outside(x: Array) -> Array:
+def outside(x: Array) -> Array:
     """f_pen: squared distance from the box [-5, 5]^d."""
     return jnp.sum(jnp.maximum(jnp.abs(x) - 5.0, 0.0) ** 2)
 
@@ -81,7 +81,7 @@ def rastrigin(x: Array, x_opt: Array) -> Array:
 def bueche_rastrigin(x: Array, x_opt: Array) -> Array:
     t, odd = _oscillating(x - x_opt), _like(x, 1.0 - np.arange(x.shape[0]) % 2)  # odd counted from 1
     z = _like(x, conditioning(10.0, x.shape[0])) * t * jnp.where(t > 0.0, 1.0 + 9.0 * odd, 1.0)
-    return _ripples(z) + jnp.sum(z**2) + 100.0 * _outside(x)
+    return _ripples(z) + jnp.sum(z**2) + 100.0 * outside(x)
 
 
 def linear_slope(x: Array, x_opt: Array, signs: Array, steepness: Array) -> Array:
@@ -96,11 +96,11 @@ def attractive_sector(x: Array, x_opt: Array, stretch: Array) -> Array:
     return _oscillating(jnp.sum((jnp.where(z * x_opt > 0.0, 100.0, 1.0) * z) ** 2)) ** 0.9
 
 
-def step_ellipsoid(x: Array, x_opt: Array, stretch: Array, q: Array) -> Array:
+def step_ellipsoid(x: Array, x_opt: Array, stretch: Array, q: Array, penalty: float = 1.0) -> Array:
     t = stretch @ (x - x_opt)
     z = q @ jnp.where(jnp.abs(t) > 0.5, jnp.floor(0.5 + t), jnp.floor(0.5 + 10.0 * t) / 10.0)
     steps = jnp.sum(_like(x, conditioning(1e4, x.shape[0])) * z**2)
-    return 0.1 * jnp.maximum(jnp.abs(t[0]) / 1e4, steps) + _outside(x)
+    return 0.1 * jnp.maximum(jnp.abs(t[0]) / 1e4, steps) + penalty * outside(x)
 
 
 def rosenbrock(x: Array, x_opt: Array) -> Array:
@@ -116,8 +116,8 @@ def rotated_rosenbrock(x: Array, x_opt: Array, r: Array) -> Array:
 # --- high conditioning, one minimum -----------------------------------------------------------------------------------
 
 
-def rotated_ellipsoid(x: Array, x_opt: Array, r: Array) -> Array:
-    return jnp.sum(_like(x, conditioning(1e12, x.shape[0])) * _oscillating(r @ (x - x_opt)) ** 2)
+def rotated_ellipsoid(x: Array, x_opt: Array, r: Array, condition: float = 1e6) -> Array:
+    return jnp.sum(_like(x, conditioning(condition**2, x.shape[0])) * _oscillating(r @ (x - x_opt)) ** 2)
 
 
 def discus(x: Array, x_opt: Array, r: Array) -> Array:
@@ -157,20 +157,20 @@ def weierstrass(x: Array, x_opt: Array, r: Array, stretch: Array) -> Array:
     second = first * (3.0 - 4.0 * first) ** 2
     third = second * (3.0 - 4.0 * second) ** 2
     waves = jnp.mean(first + second / 2.0 + third / 4.0, axis=0)
-    return 10.0 * jnp.sum(waves * _like(x, 2.0 ** (1.0 - k))) ** 3 + 10.0 / x.shape[0] * _outside(x)
+    return 10.0 * jnp.sum(waves * _like(x, 2.0 ** (1.0 - k))) ** 3 + 10.0 / x.shape[0] * outside(x)
 
 
-def schaffers(x: Array, x_opt: Array, r: Array, stretch: Array) -> Array:
+def schaffers(x: Array, x_opt: Array, r: Array, stretch: Array, penalty: float = 10.0) -> Array:
     z = stretch @ _asymmetric(r @ (x - x_opt), 0.5)
     square = z[:-1] ** 2 + z[1:] ** 2
     waves = 1.0 + jnp.sin(50.0 * square**0.1) ** 2
-    return jnp.mean(jnp.sqrt(jnp.sqrt(square)) * waves) ** 2 + 10.0 * _outside(x)
+    return jnp.mean(jnp.sqrt(jnp.sqrt(square)) * waves) ** 2 + penalty * outside(x)
 
 
-def griewank_rosenbrock(x: Array, x_opt: Array, r: Array) -> Array:
+def griewank_rosenbrock(x: Array, x_opt: Array, r: Array, factor: float = 10.0) -> Array:
     bend, length = _valley(_scale(x) * (r @ (x - x_opt)))
     s = 100.0 * bend + length
-    return 10.0 * jnp.mean(s / 4000.0 + 2.0 * jnp.sin(s / 2.0) ** 2)
+    return factor * jnp.mean(s / 4000.0 + 2.0 * jnp.sin(s / 2.0) ** 2)
 
 
 # --- many minima, little structure ------------------------------------------------------------------------------------
@@ -199,12 +199,14 @@ def _below_schwefel(z: Array, w: Array) -> Array:
     return jnp.where(z >= 0.0, right, value + u**2 * jnp.sin(u))
 
 
-def gallagher(x: Array, x_opt: Array, r: Array, width: Array, terms: Array, offset: Array, heights: Array) -> Array:
+def gallagher(
+    x: Array, x_opt: Array, r: Array, width: Array, terms: Array, offset: Array, heights: Array, penalty: float = 1.0
+) -> Array:
     away = r @ (x - x_opt)
     # the peaks around as one matrix product: what cancels in it is far below the 0.9 that their heights differ from 10
     distance = terms @ jnp.concatenate([away**2, away]) + offset
     around = 10.0 - jnp.max(heights * jnp.exp(-distance))
-    return _oscillating(jnp.minimum(-10.0 * jnp.expm1(-jnp.sum(width * away**2)), around)) ** 2 + _outside(x)
+    return _oscillating(jnp.minimum(-10.0 * jnp.expm1(-jnp.sum(width * away**2)), around)) ** 2 + penalty * outside(x)
 
 
 def katsuura(x: Array, x_opt: Array, stretch: Array) -> Array:
@@ -212,7 +214,7 @@ def katsuura(x: Array, x_opt: Array, stretch: Array) -> Array:
     scaled = _like(x, 2.0 ** np.arange(1, 33)) * (stretch @ (x - x_opt))[:, None]
     rough = jnp.abs(scaled - jnp.round(scaled)) @ _like(x, 2.0 ** -np.arange(1.0, 33.0))
     log = jnp.sum(jnp.log1p(_like(x, np.arange(1.0, d + 1.0)) * rough))
-    return 10.0 / d**2 * jnp.expm1(10.0 / d**1.2 * log) + _outside(x)
+    return 10.0 / d**2 * jnp.expm1(10.0 / d**1.2 * log) + outside(x)
 
 
 def lunacek(x: Array, x_opt: Array, signs: Array, stretch: Array) -> Array:
@@ -221,4 +223,4 @@ def lunacek(x: Array, x_opt: Array, signs: Array, stretch: Array) -> Array:
     second = -math.sqrt((2.5**2 - 1.0) / s)
     t = 2.0 * signs * (x - x_opt)
     funnels = jnp.minimum(jnp.sum(t**2), d + s * jnp.sum((t + (2.5 - second)) ** 2))
-    return funnels + _ripples(stretch @ t) + 1e4 * _outside(x)
+    return funnels + _ripples(stretch @ t) + 1e4 * outside(x)
