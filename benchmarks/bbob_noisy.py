@@ -33,7 +33,7 @@ class Noisy:
 
         self._oracle, self.f_opt = bbobbenchmarks.instantiate(function, instance)
         self._budget, self.count, self.best = budget, 0, math.inf
-        np.random.seed(seed)  # from which pycma's functions draw
+        np.random.seed(seed)  # noqa: NPY002 - from which pycma draws
 
     def __call__(self, x: Any) -> Any:
         rows = np.array(np.atleast_2d(x), float)
