@@ -131,7 +131,8 @@ def _evaluate_noisy(
 
 
 def _evaluate(formula: Callable[..., Array], arrays: tuple[np.ndarray, ...], x: ArrayLike) -> Array:
-    return sum(_value_and_penalty(formula, arrays, x))
+    f, penalty = _value_and_penalty(formula, arrays, x)
+    return f + penalty
 
 
 def _value_and_penalty(
