@@ -51,7 +51,7 @@ from galapax.operators.differential import best_1, rand_1
 from galapax.results.evaluations import Evaluations
 from galapax.results.illumination import Illumination
 from galapax.results.known_values import Evaluated
-from galapax.results.minima import Minima
+from galapax.results.minima_table import Minima
 from galapax.results.result import History, Result, Robust, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax

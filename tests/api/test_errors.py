@@ -128,7 +128,7 @@ def test_a_black_box_that_cannot_work_is_refused(argument, case):
 @pytest.mark.slow
 def test_a_black_box_that_changes_how_many_numbers_it_returns_has_failed_there():
     result = solve(lambda x: x[0], ineq=lambda x: [x[0]] * (1 + (x[2] > 5.0)), blackbox=True)
-    assert 0 < result.n_failed < result.nfev and all(x[2] > 5.0 for x, _ in result.failures)
+    assert 0 < result.n_failed < result.nfev and all(failure.x[2] > 5.0 for failure in result.failures)
     assert "ineq returned 2 numbers for one solution and 1 for others" in result.message
 
 

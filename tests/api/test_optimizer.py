@@ -383,16 +383,28 @@ def test_it_restarts_as_minimize_does(algorithm, restarts, most):
         seen.append(np.array(x))
         return float(bumps(x)[0])
 
-    options = {"restarts": restarts, "max_evaluations": most, "seed": 4}
-    want = gx.minimize(one, box, algorithm, blackbox=True, target=-1.0, **options)
-    opt = gx.Optimizer(box, algorithm, **options)
-    while opt.nfev < want.nfev:
+    options = {"restarts": restarts, "seed": 4}
+    want = gx.minimize(one, box, algorithm, blackbox=True, target=-1.0, max_evaluations=most + 1, **options)
+    seen.pop()  # the answer, once more: minimize looks whether the values are random
+    opt = gx.Optimizer(box, algorithm, max_evaluations=most, **options)
+    while opt.nfev < most:
         asked.append(opt.ask_generation())
         opt.tell(asked[-1], bumps(asked[-1]))
         assert opt.best.fun <= bumps(asked[-1]).min()
     np.testing.assert_allclose(np.concatenate(asked), np.stack(seen), rtol=0, atol=1e-9)
-    assert opt.best.fun == want.fun and opt.best.nfev == want.nfev and opt.best.nit == want.nit
+    assert opt.best.fun == want.fun and opt.best.nfev == want.nfev - 1 and opt.best.nit == want.nit
     assert len({len(x) for x in asked}) > 1 and "searches" in opt.best.message
+
+
+def test_the_last_generation_of_a_budget_is_a_part_of_one():
+    opt, asked = optimize(generations=4, max_evaluations=3 * N + 5)
+    assert opt.nfev == len(asked) == 3 * N + 5 and opt.n_failed == 0
+    assert opt.best.fun == bowl(asked).min()
+    for _ in range(2):  # who asks for more decides when to end
+        x = opt.ask_generation()
+        assert x.shape == (N, 3)
+        opt.tell(x, bowl(x))
+    assert opt.nfev == 5 * N + 5
 
 
 def test_a_named_algorithm_does_not_restart_unless_asked():

@@ -26,7 +26,7 @@ from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population
 from galapax.numerics import random
 
-MIN_WIDTH = 1e-10  # of a distribution, as a share of the box; a narrower one starts again
+RESTART_WIDTH = 1e-10  # of a distribution, as a share of the box; a narrower one starts again
 
 
 class CMAMAEState(NamedTuple):
@@ -151,7 +151,7 @@ class CMAMAE(Algorithm[CMAMAEState]):
         """Whether a distribution is too narrow, too long, or no distribution."""
         now = search.now
         diagonal = now.root if now.root.ndim == 1 else jnp.diagonal(now.root)
-        narrow = now.step * jnp.max(diagonal) < MIN_WIDTH
+        narrow = now.step * jnp.max(diagonal) < RESTART_WIDTH
         long = jnp.max(diagonal) > math.sqrt(MAX_CONDITION) * jnp.min(diagonal)
         return narrow | long | ~jnp.isfinite(now.step)
 

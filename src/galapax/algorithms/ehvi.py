@@ -29,10 +29,10 @@ from galapax.operators.discrete import round_codes
 from galapax.operators.expected_improvement import Boxes, decompose, log_expected_hypervolume_improvement
 from galapax.operators.ranking import dominance_counts
 
-MAX_DEFAULT_EVALUATIONS_PER_VARIABLE = 50  # of a black box with several objectives, up to which models pay
+MAX_FRONT_MODEL_EVALUATIONS_PER_VARIABLE = 50  # of a black box with several objectives, up to which models pay
 MAX_CAPACITY = 512  # rows of memory, with which a step takes about a second
 CAPACITY_STEP = 32  # rows by which memory grows, so that few programs are compiled
-DEFAULT_EVALUATIONS = 150  # where nothing limits a run
+UNLIMITED_EVALUATIONS = 150  # where nothing limits a run
 FIT_EVALUATIONS = 12  # of the posterior density of hyper-parameters after each generation
 SCREENED = 256  # points of which the most promising are improved
 DESCENTS = 8  # of those
@@ -95,7 +95,7 @@ class EHVI(Algorithm[EHVIState]):
         multi_objective=True,
         rounds_discrete=False,
         fast_compile=True,
-        default_generations=DEFAULT_EVALUATIONS,
+        default_generations=UNLIMITED_EVALUATIONS,
         min_generations=1,
     )
 
@@ -107,7 +107,7 @@ class EHVI(Algorithm[EHVIState]):
             check_integer(self.capacity, "capacity", 2 * self.population, "rows for two generations of points")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        limit = DEFAULT_EVALUATIONS
+        limit = UNLIMITED_EVALUATIONS
         if budget.generations is not None:
             limit = budget.generations * self.population
         if budget.evaluations is not None:
@@ -171,7 +171,7 @@ def is_for_front_models(evaluations: int | None, dim: int, objectives: int) -> b
     """Return whether a black box has so few evaluations, and as many objectives, that models of them pay."""
     if evaluations is None or objectives not in (2, 3):
         return False
-    return evaluations <= min(MAX_DEFAULT_EVALUATIONS_PER_VARIABLE * dim, MAX_CAPACITY)
+    return evaluations <= min(MAX_FRONT_MODEL_EVALUATIONS_PER_VARIABLE * dim, MAX_CAPACITY)
 
 
 def append_evaluations(state: EHVIState, x: Array, evaluation: CandidateEvaluation, n_spare: int) -> EHVIState:

@@ -27,7 +27,7 @@ from galapax.numerics.compile_cache import CompileTimer
 from galapax.objective.blackbox import BlackBox
 from galapax.objective.evaluation_log import summarise
 from galapax.objective.traced import Traced, evaluate_points
-from galapax.results.minima import Minima
+from galapax.results.minima_table import Minima
 from galapax.results.result import Result
 
 PROGRAM_ROWS = (16, 64, 256, 512, 1024, 2048, 4096)  # points that a compiled program evaluates at once

@@ -91,7 +91,8 @@ class Optimizer:
         With declared variables, x holds their numbers (for text, the index of the choice), and params the values by
         name. From a Problem it takes the variables, the tolerance on equalities and, for algorithms that move
         candidates onto them (EpsilonDE), the formulas of the constraints; the evaluation is still up to you.
-    generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE, and restarts).
+    generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE, and restarts). The generation
+        that would exceed max_evaluations is cut, so that they are used to the last one; you decide when to end.
     restarts: what follows a search that has converged or makes no more progress, as in `minimize`: another one, with
         "plain", "ipop", "bipop" or "portfolio"; "auto", the default, is "portfolio" if you name no algorithm and it is
         CMA-ES, else None: the search goes on where it is. Searches can differ in how many points a generation has.
@@ -178,7 +179,6 @@ class Optimizer:
         self._keys = random.run_keys(self.seed, self._run, 1)
         self._restart_state = RestartState(0, 0, self._keys[0])  # the searches that are over
         self._number = 0  # generations of the present one
-        self._spent = 0  # evaluations of it
         self._points = np.zeros((0, 0))  # of this generation, (n, d)
         self._answers: list[Answer | None] = []  # what was told of them
         self._out: dict[int, Trial] = {}  # those that were handed out, by place
@@ -206,8 +206,8 @@ class Optimizer:
         """The present search, for evaluations of this shape."""
         algorithm, budget = self._leg.algorithm, self._budget
         if self._restarts is not None:
-            most = min(self._leg.evaluations, self._remaining_evaluations)
-            budget = Budget(None, None if math.isinf(most) else int(most))
+            limit = self._evaluation_limit
+            budget = Budget(None, None if math.isinf(limit) else int(limit))
         first = not self._restart_state.past
         if first and self._shape is not None and algorithm.population is None:  # as many as were asked for already
             algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
@@ -227,7 +227,12 @@ class Optimizer:
 
     @property
     def _count(self) -> int:
-        """How many candidates wait for their values."""
+        """How many candidates wait for their values: a part of a generation where the budget allows no more."""
+        n, affordable = self._count_candidates(), self._evaluations_left - self._search.repair_cost
+        return n if affordable < 1 else int(min(n, affordable))
+
+    def _count_candidates(self) -> int:
+        """How many candidates the search asks for in this generation."""
         if self._search.algorithm.traits.fixed_evaluations:
             return int(self._asked.state.candidates.shape[1])
         with self._precision():
@@ -393,6 +398,7 @@ class Optimizer:
 
     def _make_generation(self) -> None:
         """Tell the search all values of this generation, and ask for the next."""
+        n_candidates = self._count_candidates()
         if self._shape is None:  # all have failed
             self._take_shape(Shape(2 if self.algorithm.traits.multi_objective else 1))
         beyond = ((0, self._asked.state.candidates.shape[1] - len(self._points)), (0, 0))  # not to be evaluated
@@ -426,8 +432,7 @@ class Optimizer:
         entry = record_generation(self._history, np.asarray(row), self._search.columns, self.nfev)
         self._history.append(entry)
         self._log.complete_generation(widths_of(self._shape or Shape()), (self._run,))
-        self._n_repairs += int(made) - len(self._points)
-        self._spent += int(made)
+        self._n_repairs += int(made) - n_candidates
         if self._restarts is not None:
             self._look(int(rests[0]))
         self._wait()
@@ -442,24 +447,34 @@ class Optimizer:
         return describe_settings(options, self.problem, self.algorithm, self._search.algorithm, restarts)
 
     @property
-    def _remaining_evaluations(self) -> float:
-        """Evaluations that the budget still allows."""
-        return math.inf if self._budget.evaluations is None else max(0, self._budget.evaluations - self.nfev)
+    def _budget_left(self) -> float:
+        """Evaluations that the finished searches have left of the budget; whoever asks for more has no limit."""
+        budget, spent = self._budget.evaluations, self._restart_state.evaluations
+        return math.inf if budget is None or spent >= budget else budget - spent
+
+    @property
+    def _evaluation_limit(self) -> float:
+        """Evaluations that the present search may make."""
+        return min(self._leg.evaluations, self._budget_left)
+
+    @property
+    def _evaluations_left(self) -> float:
+        """Evaluations that the present search may still make."""
+        return self._evaluation_limit - (self.nfev - self._restart_state.evaluations)
 
     def _next(self) -> NextSearch:
         """The search that follows those that are over."""
         assert self._restarts is not None
         past, rng = self._restart_state.past, self._restart_state.policy_rng()
-        leg = self._restarts.next(self.algorithm, past, self._remaining_evaluations, rng.random)
+        leg = self._restarts.next(self.algorithm, past, self._budget_left, rng.random)
         return NextSearch(self.algorithm, "repeat") if isinstance(leg, Stop) else leg
 
     def _look(self, rests: int) -> None:
         """Begin another search, if the present one is over."""
-        over = self._spent + self._count > self._leg.evaluations
-        if over:
-            stop = Stop.BUDGET
-        elif self._number % self._search.round == 0 and rests != RUNNING:
+        if self._number % self._search.round == 0 and rests != RUNNING:
             stop = stop_from_code(rests)
+        elif self._evaluations_left <= self._search.repair_cost:
+            stop = Stop.BUDGET
         else:
             return
         with self._precision():
@@ -470,11 +485,12 @@ class Optimizer:
         values = np.asarray(self._parents().fitness, np.float64)
         mean = np.sum(values, where=np.isfinite(values)) / max(1, np.isfinite(values).sum())
         resolution = restart_policies.value_resolution(value, float(mean), float(np.finfo(self._dtype).eps))
-        ended = SearchSummary(self._leg.kind, size, self._spent, value, violation, x, stop, resolution)
+        spent = self.nfev - self._restart_state.evaluations
+        ended = SearchSummary(self._leg.kind, size, spent, value, violation, x, stop, resolution)
         self._restart_state.past.append(ended)
         self._leg, self._known_values = self._next(), None
         assert self._shape is not None
-        self._number = self._spent = 0
+        self._number = 0
         self._keys = self._restart_state.next_key()[None]
         with self._precision():
             self._search = self._new(self._shape)

@@ -128,13 +128,11 @@ def reproduce(paper: options.PaperName, quick: options.Quick = False, out: optio
             raise InputError(f"reproduce takes {', '.join(PAPERS)} or all; got {paper!r}.")
         output.check_folder(out, force=True)
         disk_cache.enable()
-        run_paper = importlib.import_module(
-            "galapax.papers.reproduction"
-        ).reproduce  # by name: papers build on the rest
+        reproduction = importlib.import_module("galapax.papers.reproduction")  # by name: papers build on the rest
         for name in PAPERS if paper == "all" else (paper,):
-            module = importlib.import_module(PAPERS[name])
             folder = out / name if out is not None and paper == "all" else out
-            print(run_paper(module.PAPER, quick, folder, lambda line: print(line, file=sys.stderr)))
+            loaded = reproduction.load_paper(name)
+            print(reproduction.reproduce(loaded, quick, folder, lambda line: print(line, file=sys.stderr)))
 
 
 app = typer.Typer(

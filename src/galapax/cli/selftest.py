@@ -23,7 +23,7 @@ from galapax.execution.observers import Checkpoint
 from galapax.numerics import devices, random
 from galapax.operators.differential import binomial_crossover, draw_partners
 
-N_RUNS = 40
+SELFTEST_RUNS = 40
 KILLED_PROGRAM = "import sys; from galapax.cli.selftest import run_resumable; run_resumable(sys.argv[1], slow=True)"
 
 
@@ -60,7 +60,7 @@ def _check_success_rate(name: str, algorithm: str, share: float, tolerance: floa
     result = minimize(
         problem,
         algorithm,
-        runs=N_RUNS,
+        runs=SELFTEST_RUNS,
         seed=1,
         polish=False,
         progress=False,
@@ -69,8 +69,8 @@ def _check_success_rate(name: str, algorithm: str, share: float, tolerance: floa
     )
     assert result.runs is not None
     is_success = (result.runs.violation <= 0) & (np.abs(result.runs.fun - problem.optimum) <= tolerance)
-    passed, low = at_least(int(is_success.sum()), N_RUNS, share)
-    return passed, f"{int(is_success.sum())} of {N_RUNS} runs, so at least {low:.0%}; {share:.0%} expected"
+    passed, low = at_least(int(is_success.sum()), SELFTEST_RUNS, share)
+    return passed, f"{int(is_success.sum())} of {SELFTEST_RUNS} runs, so at least {low:.0%}; {share:.0%} expected"
 
 
 def _check_front() -> tuple[bool, str]:

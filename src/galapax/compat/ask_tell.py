@@ -46,8 +46,8 @@ class FirstError:
             raise self.error
 
 
-DEFAULT_EVALUATIONS = 100  # for which the default algorithm is chosen if nobody says how many
-MIN_EVALUATIONS = 50  # for which a search is planned: it may end earlier
+PLANNED_EVALUATIONS = 100  # for which the default algorithm is chosen if nobody says how many
+MIN_PLANNED_EVALUATIONS = 50  # for which a search is planned: it may end earlier
 
 
 def create_optimizer(
@@ -77,10 +77,10 @@ def create_optimizer(
             "algorithm, or None."
         )
     if max_evaluations is not None:
-        max_evaluations = max(max_evaluations, MIN_EVALUATIONS)
+        max_evaluations = max(max_evaluations, MIN_PLANNED_EVALUATIONS)
     restarts = None
     if algorithm is None:
-        max_evaluations = DEFAULT_EVALUATIONS if max_evaluations is None else max_evaluations
+        max_evaluations = PLANNED_EVALUATIONS if max_evaluations is None else max_evaluations
         restarts = algorithms.parse_restarts("auto", solver)
         is_left_open = restarts is not None and population is None and not is_parallel
         if is_left_open and is_for_models(max_evaluations, dim):

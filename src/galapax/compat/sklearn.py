@@ -31,7 +31,7 @@ try:
 except ImportError as error:
     raise ImportError('galapax.compat.sklearn needs scikit-learn: pip install "galapax[sklearn]".') from error
 
-TAIL = 1e-3  # probability that is cut off at an end of a distribution without limit there
+TAIL_PROBABILITY = 1e-3  # probability that is cut off at an end of a distribution without limit there
 
 
 class GalapaxSearchCV(BaseSearchCV):
@@ -148,7 +148,9 @@ class _Parameter:
         elif hasattr(spec, "ppf"):
             self._distribution = spec
             low, high = spec.support()
-            self.variable = real(0.0 if np.isfinite(low) else TAIL, 1.0 if np.isfinite(high) else 1.0 - TAIL)
+            self.variable = real(
+                0.0 if np.isfinite(low) else TAIL_PROBABILITY, 1.0 if np.isfinite(high) else 1.0 - TAIL_PROBABILITY
+            )
         elif isinstance(spec, Iterable) and not isinstance(spec, str | Mapping):
             self._values = list(spec)
             if not self._values:

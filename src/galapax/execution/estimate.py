@@ -23,7 +23,7 @@ from galapax.objective.traced import Formulas, Traced, evaluate_points
 if TYPE_CHECKING:
     from galapax.local.noise import Answer, Evaluations
 
-MIN_EVALUATIONS = 100  # of the estimate, where nothing limits a run's evaluations
+MIN_ESTIMATE_EVALUATIONS = 100  # of the estimate, where nothing limits a run's evaluations
 BLOCK_ROWS = 128  # points that a compiled objective evaluates at once
 RECHECK_TOLERANCE = 1e-8  # relative difference of two values at one point up to which it may be rounding
 MIN_REPEATS, MAX_REPEATS_AT_ANSWER = 10, 100  # evaluations at an answer whose values were found to be random
@@ -162,7 +162,7 @@ def _estimate_budget(task: Task, evaluations: np.ndarray) -> np.ndarray:
     if task.budget.evaluations is not None:
         return np.maximum(0, task.budget.evaluations - evaluations)
     share = (1 - NOISY_SEARCH_SHARE) / NOISY_SEARCH_SHARE
-    return np.maximum(MIN_EVALUATIONS, (share * evaluations).astype(np.int64))
+    return np.maximum(MIN_ESTIMATE_EVALUATIONS, (share * evaluations).astype(np.int64))
 
 
 def _plan(

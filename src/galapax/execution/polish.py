@@ -26,7 +26,7 @@ from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.traced import Formulas
 
 # evaluations that the polish of a run may take without max_evaluations: the larger of both
-MIN_EVALUATIONS, EVALUATIONS_PER_VARIABLE = 1000, 100
+MIN_POLISH_EVALUATIONS, POLISH_EVALUATIONS_PER_VARIABLE = 1000, 100
 EXHAUSTED_MARGIN = 10  # a polish with no more evaluations left than these ran out of them
 MAX_SLICE_RUNS = 1024  # on an accelerator
 
@@ -143,7 +143,7 @@ def polish_budget(task: Task, evaluations: np.ndarray, reason: np.ndarray) -> np
     reached its target; and under "auto" 0 for one that has converged.
     """
     max_evaluations = task.budget.evaluations
-    least = max(MIN_EVALUATIONS, EVALUATIONS_PER_VARIABLE * task.problem.dim)
+    least = max(MIN_POLISH_EVALUATIONS, POLISH_EVALUATIONS_PER_VARIABLE * task.problem.dim)
     remaining = np.maximum(evaluations, least) if max_evaluations is None else max_evaluations - evaluations
     is_done_when_converged = task.options.polish == "auto" and not _projects_equalities(task)
     finished_codes = _CONVERGED if is_done_when_converged else _CONVERGED[:1]

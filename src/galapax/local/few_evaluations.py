@@ -21,7 +21,7 @@ import numpy as np
 from galapax.local.coordinate_search import CoordinateSearch, is_additive
 from galapax.local.log import SampleLog
 from galapax.local.mixed_descent import Grid, MixedDescent
-from galapax.local.sqp_by_differences import FIRST_RADIUS, SQPByDifferences
+from galapax.local.sqp_by_differences import FIRST_RADIUS, POLISH_RADIUS, SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES
 from galapax.local.trust_region import TrustRegion
 
@@ -30,10 +30,9 @@ LEADER_WEIGHT = 3.0  # evaluations of the search with the best value for each on
 ADDITIVE_WEIGHT = 20.0  # the same where the search with the best value goes variable by variable
 FIRST_SIGMA = 0.2  # of the surrogate-assisted search, share of the box
 MODEL_FINAL_RADIUS = 1e-5  # of the trust region, before differences take over
-POLISH_RADIUS = 0.1  # of the SQP steps then
 OFFSET = 0.05  # share of the box by which a first point differs from the middle, so that runs differ
 MARGIN = 0.1  # share of the box at each side in which no descent begins
-SAME_POINT, SAME_VALUE = 1e-4, 1e-10  # two descents ended alike: shares of the box and of the range of all values
+SAME_END, SAME_END_VALUE = 1e-4, 1e-10  # two descents ended alike: shares of the box and of the range of all values
 AGREEING_DESCENTS = 5  # that end at the best point before the search counts as done
 AGREEING_CONVEX_DESCENTS = 2  # the same where no evaluated point contradicts that the problem is convex
 FAR = 0.2  # share of the box between their starts, at least
@@ -233,8 +232,8 @@ class FewEvaluations:
         starts, points, violations, values = (np.array(column) for column in zip(*self.minima, strict=True))
         best = int(np.lexsort((values, violations))[0])
         spread = self.log.range_of_objective()
-        is_alike = (violations <= violations[best]) & (values - values[best] <= SAME_VALUE * spread)
-        is_alike &= np.max(np.abs(points - points[best]), axis=1) <= SAME_POINT
+        is_alike = (violations <= violations[best]) & (values - values[best] <= SAME_END_VALUE * spread)
+        is_alike &= np.max(np.abs(points - points[best]), axis=1) <= SAME_END
         if not is_alike.all():
             return False
         is_far_apart = bool(np.max(np.ptp(starts, axis=0)) >= FAR)

@@ -14,15 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from galapax.local.log import SAME_POINT, SampleLog
-from galapax.local.sqp_by_differences import SQPByDifferences
-from galapax.local.trust_region import Quadratic, fit_minimum_change
+from galapax.local.sqp_by_differences import POLISH_RADIUS, SQPByDifferences
+from galapax.local.trust_region import MAX_MODEL_POINTS, Quadratic, fit_minimum_change
 
-MAX_MODEL_POINTS = 350
-FIRST_RADIUS = 0.5  # share of the box around the best point in which a model is minimised
+MODEL_RADIUS = 0.5  # share of the box around the best point in which a model is minimised
 MAX_FAILED_STEPS = 3  # of models in a row, before neighbours are tried
-POLISH_RADIUS = 0.1  # of the SQP steps in the real variables
 REAL_STEPS = 2.0 ** -np.arange(1, 12)  # shares of the radius by which a real variable is moved on a model
-FAR_RIDGE = 1e-6
+DISTANCE_RIDGE = 1e-6
 MIN_GAIN = 0.01  # share of the violation by which the SQP steps must lessen it, to go on from there
 MIN_POLISH_GAIN = 1e-6  # the same of the objective, where the point is feasible
 MAX_PASSES = 60  # improvements of one minimisation of a model
@@ -65,7 +63,7 @@ class MixedDescent:
 
     def __init__(self, log: SampleLog, row: int, grid: Grid, random: np.random.Generator) -> None:
         self.log, self.row, self.grid, self.random = log, row, grid, random
-        self.radius = FIRST_RADIUS
+        self.radius = MODEL_RADIUS
         self.hessian: np.ndarray | None = None
         self.converged = False
 
@@ -152,7 +150,7 @@ class MixedDescent:
         scale = max(float(np.median(distance[chosen])), 1e-6)
         if self.hessian is None:
             self.hessian = np.zeros((log.values.shape[1], d, d))
-        ridge = FAR_RIDGE * (distance[chosen] / scale) ** 4
+        ridge = DISTANCE_RIDGE * (distance[chosen] / scale) ** 4
         model = fit_minimum_change(s[chosen], log.values[chosen], self.hessian, scale, ridge)
         self.hessian = model.hessian
         return Quadratic(log.values[self.row], model.gradient, model.hessian)

@@ -36,7 +36,7 @@ WIDE_SEARCHES = 8  # of a round of wide ones
 WIDE_SIGMA = 0.2  # share of the box
 WIDE_GENERATIONS = 25  # of these searches that the evaluations left must pay at least
 WIDE_GROWTH = 2 ** (1 / 3)  # of their population from round to round
-MAX_GENERATIONS = 2000
+MAX_SEARCH_GENERATIONS = 2000
 SHRUNK = 0.1  # share of a search's largest width below which it converges
 FORECAST = 20.0  # a search may still gain so many times what its best is better than its median, or than its best
 FORECAST_GENERATIONS = 5  # so many generations ago
@@ -431,7 +431,7 @@ class NicheSearch:
         batch = CMAESBatch(means, sigmas, population, self.random)
         batch.best[:] = np.concatenate([scores[starts], self.known.score[revisited]])
         active = np.arange(len(means))
-        while len(active) and batch.age < MAX_GENERATIONS:
+        while len(active) and batch.age < MAX_SEARCH_GENERATIONS:
             points, values = yield from self.evaluate(batch.ask(active))
             if len(values) < len(active) * population:
                 break

@@ -29,11 +29,11 @@ Evaluations = Generator[np.ndarray, np.ndarray, "Answer"]
 CONFIDENCE = 0.95
 MODEL_SHARE = 0.7  # of the evaluations, for the model; the others compare candidates and estimate the mean
 COMPARISON_SHARE = 0.4  # of those
-MAX_ROUNDS = 100  # of the model
+MAX_MODEL_ROUNDS = 100  # of the model
 SIGNAL_TO_NOISE = (
     5.0  # standard deviation of the model's values over that of the noise, from which points lie far enough
 )
-FIRST_RADIUS = 2.0  # of the points, in standard deviations of the search's last samples
+SAMPLING_RADIUS = 2.0  # of the points, in standard deviations of the search's last samples
 MAX_STRETCH = 4.0  # of an axis or of the radius, in one round
 NEAR = 2.0  # radii within which points belong to the model
 LACK_OF_FIT = 1e-4  # level of the test for cubic and quartic terms
@@ -138,8 +138,8 @@ def minimise_model(
     """Move a centre to the minimiser of models of the points around it, with `count` evaluations in all."""
     dim = len(centre)
     n_terms = (dim + 1) * (dim + 2) // 2 if dim <= MAX_QUADRATIC_DIM else 2 * dim + 1
-    n_rounds = int(np.clip(count / n_terms, 4, MAX_ROUNDS))
-    root = FIRST_RADIUS * root
+    n_rounds = int(np.clip(count / n_terms, 4, MAX_MODEL_ROUNDS))
+    root = SAMPLING_RADIUS * root
     points, values = np.zeros((0, dim)), np.zeros(0)
     for batch in np.array_split(np.arange(count), n_rounds):
         x = np.clip(centre + rng.standard_normal((len(batch), dim)) @ root.T, 0, 1)

@@ -17,6 +17,7 @@ from galapax.local.trust_region import Quadratic, minimize_in_box, minimize_with
 SUFFICIENT_MERIT_DECREASE = 1e-4
 MAX_BACKTRACKS = 8
 FIRST_RADIUS = 0.4  # share of the box that a step may cross
+POLISH_RADIUS = 0.1  # the same of a search that begins near a minimum
 MISLEADING_TRIALS = 4  # of a line search, from which on the second derivatives are taken for wrong
 MISLEADING_EVALUATIONS = 40  # of a descent, and d (d + 1), before that
 MISLEADING_GAIN = 1e-8  # of such a step, share of the range of all values; smaller ones are near the end of a descent

@@ -19,7 +19,7 @@ from jax import Array, lax
 from jax.scipy.special import erfc
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-TAIL = -12.0  # standard deviations below which the expected improvement is computed by its series
+SERIES_START = -12.0  # standard deviations below which the expected improvement is computed by its series
 LEAST = 1e-300
 
 
@@ -41,13 +41,13 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 
 def _log_standard_excess_and_slope(z: Array) -> tuple[Array, Array]:
-    near = jnp.maximum(z, TAIL)
+    near = jnp.maximum(z, SERIES_START)
     below = 0.5 * erfc(-near / math.sqrt(2.0))
     excess = jnp.exp(-0.5 * near * near - LOG_SQRT_2PI) + near * below
-    far = jnp.minimum(z, TAIL)
+    far = jnp.minimum(z, SERIES_START)
     inverse = 1 / (far * far)
     series = -0.5 * far * far - LOG_SQRT_2PI + jnp.log(inverse) + jnp.log1p(-3 * inverse + 15 * inverse * inverse)
-    is_near = z > TAIL
+    is_near = z > SERIES_START
     return jnp.where(is_near, jnp.log(excess), series), jnp.where(is_near, below / excess, -far * (1 + 2 * inverse))
 
 

@@ -21,7 +21,7 @@ from galapax.api.minimize import minimize
 from galapax.core.options import Keep
 from galapax.core.problem import MinMaxProblem
 from galapax.operators.differential import best_1, rand_1
-from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
+from galapax.papers.reproduction import Log, Measurement, describe_machine, main
 from galapax.results.result import Result, all_runs
 
 if TYPE_CHECKING:
@@ -203,7 +203,5 @@ def figures(measurements: dict[str, Measurement]) -> dict[str, Figure]:
     return {"times.png": figure}
 
 
-PAPER = Paper("galapax.papers.cde_2012", "Co-evolutionary differential evolution", measure, tables, figures)
-
 if __name__ == "__main__":
-    main(PAPER)
+    main("cde")

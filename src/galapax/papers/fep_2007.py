@@ -25,7 +25,7 @@ from galapax.execution.observers import Progress
 from galapax.numerics import devices, random
 from galapax.objective.traced import trace
 from galapax.papers import numpy_fep
-from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
+from galapax.papers.reproduction import Log, Measurement, describe_machine, main
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -250,7 +250,5 @@ def figures(measurements: dict[str, Measurement]) -> dict[str, Figure]:
     return figures_by_name
 
 
-PAPER = Paper("galapax.papers.fep_2007", "Fast evolutionary programming", measure, tables, figures)
-
 if __name__ == "__main__":
-    main(PAPER)
+    main("fep")

@@ -20,7 +20,7 @@ from galapax.core.options import Compute, Options
 from galapax.core.problem import Problem
 from galapax.execution.solve import solve
 from galapax.execution.task import prepare_task, resolve_options
-from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
+from galapax.papers.reproduction import Log, Measurement, describe_machine, main
 from galapax.results.study import curves
 
 if TYPE_CHECKING:
@@ -148,7 +148,5 @@ def figures(measurements: dict[str, Measurement]) -> dict[str, Figure]:
     return {"convergence.png": figure}
 
 
-PAPER = Paper("galapax.papers.gagpu_manual", "GAGPU: a three-parent genetic algorithm", measure, tables, figures)
-
 if __name__ == "__main__":
-    main(PAPER)
+    main("gagpu")

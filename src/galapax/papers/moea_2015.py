@@ -27,7 +27,7 @@ from galapax.core.options import Compute, Keep
 from galapax.core.problem import Problem
 from galapax.metrics import indicators
 from galapax.numerics import devices
-from galapax.papers.reproduction import Log, Measurement, Paper, describe_machine, main
+from galapax.papers.reproduction import Log, Measurement, describe_machine, main
 from galapax.results.result import Result
 
 if TYPE_CHECKING:
@@ -280,7 +280,5 @@ def _plot_seconds(measurements: dict[str, Measurement]) -> Figure:
     return figure
 
 
-PAPER = Paper("galapax.papers.moea_2015", "A multi-objective algorithm with fitness sharing", measure, tables, figures)
-
 if __name__ == "__main__":
-    main(PAPER)
+    main("moea")

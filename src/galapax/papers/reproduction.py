@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import importlib
 import io
 import json
 import os
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from galapax.execution.assemble import versions
 from galapax.numerics import devices
+from galapax.papers import PAPERS
 from galapax.storage import atomic
 
 if TYPE_CHECKING:
@@ -35,6 +37,13 @@ class Paper(NamedTuple):
     measure: Callable[[bool, Log], Measurement]  # (quick, log)
     tables: Callable[[dict[str, Measurement]], str]  # {"CPU": ..., "GPU": ...}, those that there are
     figures: Callable[[dict[str, Measurement]], dict[str, Figure]]  # {file name: figure}
+
+
+def load_paper(name: str) -> Paper:
+    """Import a reproduction by its name in PAPERS."""
+    module_name, title = PAPERS[name]
+    module = importlib.import_module(module_name)
+    return Paper(module_name, title, module.measure, module.tables, module.figures)
 
 
 def describe_machine() -> Measurement:
@@ -85,8 +94,9 @@ def _render_page(title: str, figures: dict[str, Figure], text: str) -> str:
     )
 
 
-def main(paper: Paper) -> None:
+def main(name: str) -> None:
     """Run the command line of one reproduction, for installations without the extras of `galapax`'s own."""
+    paper = load_paper(name)
     parser = argparse.ArgumentParser(prog=f"python -m {paper.module}", description=paper.title)
     parser.add_argument("--quick", action="store_true", help="less of everything, under a minute")
     parser.add_argument("--out", type=Path, help="save tables, figures and page to this folder")

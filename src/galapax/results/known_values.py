@@ -22,7 +22,7 @@ from galapax.results.evaluations import Evaluations
 from galapax.results.result import Result
 
 KNOWN_FAILURE = "known to have failed"
-ROUNDING = 1e-9  # share of the box by which a point may lie outside: text rounds
+BOUNDS_SLACK = 1e-9  # share of the box by which a point may lie outside: text rounds
 FORMS = (
     "gx.Evaluated(X, F), a pandas DataFrame with a column for each variable and one for the objective, a Result, its "
     "evaluations, or the path of a saved run or of its evaluations.csv"
@@ -115,7 +115,7 @@ def _parse_points(points: Any, problem: ProblemDescription) -> np.ndarray:
         raise InputError(f"X of initial must be numbers, one point per row; got {abbreviate(points)}.") from None
     if x.ndim != 2 or x.shape[1] != d or not len(x):
         raise InputError(f"X of initial must have one row of {d} numbers for each point; got shape {x.shape}.")
-    slack = ROUNDING * bounds.span
+    slack = BOUNDS_SLACK * bounds.span
     outside = ~((x >= bounds.lower - slack) & (x <= bounds.upper + slack))  # NaN is outside, too
     if outside.any():
         row, column = (int(i) for i in np.argwhere(outside)[0])

@@ -20,7 +20,7 @@ from galapax.core.errors import InputError, MissingPackage
 from galapax.core.problem import ProblemDescription
 from galapax.core.space import Space
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations
-from galapax.results.minima import Minima
+from galapax.results.minima_table import Minima
 from galapax.results.result import History, Result, Runs, all_runs, constraint_names
 from galapax.results.study import Row, Study, curve_rows
 from galapax.storage import manifest

@@ -23,7 +23,7 @@ from galapax.core.variables import boolean, choice, integer, real
 from galapax.objective.evaluation_log import Failed
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
-from galapax.results.minima import Minima
+from galapax.results.minima_table import Minima
 from galapax.results.result import History, Result, Robust, Runs
 from galapax.results.study import Study
 
