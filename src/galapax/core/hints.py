@@ -52,8 +52,8 @@ KEYWORDS = {
     "processes n_threads",
     "leave it out: JAX chooses the device, a GPU if it has one; JAX_PLATFORMS=cpu keeps it from that": "device gpu",
     "write runs": "repeats repetitions n_runs num_runs n_restarts",
-    "write seed, an integer, such as int(rng.integers(2**32)), or None for a random seed": "rng random_state random_seed "
-    "generator",
+    "write seed, an integer, such as int(rng.integers(2**32)), or None for a random seed": "rng random_state "
+    "random_seed generator",
     "write maximize=True, or leave it out; of several objectives a list, as in maximize=[False, True]": "direction "
     "directions weights sense senses minimization",
     "write maximize=True": "maximise maximization",
