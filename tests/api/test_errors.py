@@ -568,7 +568,7 @@ def opt():
 
 
 def test_best_needs_a_tell_first(opt):
-    with refused(match=r"no values have been told yet, so there is no best point: call ask, evaluate, then tell"):
+    with refused(match=r"there is no best point before the first value: call ask, evaluate, then tell"):
         opt.best  # noqa: B018
 
 

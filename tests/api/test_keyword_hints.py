@@ -52,6 +52,34 @@ def test_words_of_others_are_not_guessed_at(given, message):
         gx.minimize(sphere, BOX, **given)
 
 
+@pytest.mark.parametrize("name", [word for words in hints.COMPARE_KEYWORDS.values() for word in words.split()])
+def test_an_argument_of_minimize_that_compare_lacks_is_answered(name):
+    assert name in inspect.signature(gx.minimize).parameters and name not in inspect.signature(gx.compare).parameters
+    with pytest.raises(gx.InputError, match=f"compare has no '{name}': (write|put|set) "):
+        gx.compare(["branin"], ["de"], **{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((sphere, "de", BOX), r"got 'de' \(the algorithm comes after the bounds\)"),
+        ((sphere, BOX, [1.0, 1.0]), r"a starting point by its name: x0="),
+        ((sphere, {"a": [1, 2, 3]}), r"give gx\.choice\(\*\[1, 2, 3\]\)"),
+        ((sphere, {"a": range(1, 5)}), r"give gx\.integer\(1, 4\)"),
+        ((sphere, {"a": range(0, 50, 5)}), r"give gx\.integer\(0, 45, step=5\)"),
+        ((sphere, {"a": "relu"}), r"gx\.choice\(\.\.\.\) or gx\.boolean"),
+    ],
+)
+def test_what_stands_in_the_wrong_place_is_recognised(arguments, message):
+    with pytest.raises(gx.InputError, match=message):
+        gx.minimize(*arguments)
+
+
+def test_a_generator_in_place_of_the_seed_is_answered():
+    with pytest.raises(gx.InputError, match=r"seed must be a whole number .* seed=int\(rng\.integers"):
+        gx.minimize(sphere, BOX, seed=np.random.default_rng(1))
+
+
 def test_a_starting_point_in_place_of_the_bounds_is_named():
     with pytest.raises(gx.InputError, match=r"got the numbers 1 and 1, .*for a starting point write x0"):
         gx.minimize(sphere, [1.0, 1.0])
@@ -62,6 +90,8 @@ def test_names_of_other_libraries_say_ours():
         _ = gx.maximize
     with pytest.raises(AttributeError, match=r"use gx\.choice"):
         _ = gx.Categorical
+    with pytest.raises(AttributeError, match=r"jnp\.argsort"):
+        _ = gx.permutation
 
 
 @pytest.mark.parametrize("name", gx.algorithms.ALGORITHMS)
@@ -230,7 +260,10 @@ def test_an_alias_is_that_of_an_algorithm_and_no_algorithms_own_name():
     assert not words & set(gx.algorithms.ALGORITHMS) and all(word == hints.spell_plainly(word) for word in words)
 
 
-@pytest.mark.parametrize(("name", "answer"), [("Nelder-Mead", "quadratic models"), ("L-BFGS-B", "polish")])
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("Nelder-Mead", "quadratic models"), ("L-BFGS-B", "polish"), ("TPE", "models of the objective")],
+)
 def test_algorithms_that_are_not_here_are_answered(name, answer):
     with pytest.raises(gx.InputError, match=f"no algorithm called '{name}'; leave algorithm out: .*{answer}"):
         gx.minimize(sphere, BOX, name)

@@ -271,8 +271,11 @@ def test_a_trial_has_its_values_by_name_and_may_be_told_in_any_way():
     assert opt.best.fun == 1.0 and opt.best.params == second.params and opt.nfev == 3 and len(opt.ask(9)) == 5
     opt.tell(opt.ask(), None)
     opt.tell(opt.ask(), ValueError("no convergence"))
-    assert opt.n_failed == 2 and [f.error for f in opt.best.failures] == ["told None", "ValueError: no convergence"]
-    assert repr(opt) == "Optimizer(3 variables, 'epsilon_de': 5 values told, 0 generations, 3 points wait, best 1)"
+    assert opt.n_failed == 2 and [f.error for f in opt.best.failures] == [
+        "None in place of a value",
+        "ValueError: no convergence",
+    ]
+    assert repr(opt) == "Optimizer(3 variables, 'epsilon_de': 5 values, 0 generations, 3 pending points, best 1)"
 
 
 def test_ask_without_a_number_repeats_what_is_out_longest_and_with_one_does_not():
@@ -410,7 +413,7 @@ def test_a_named_algorithm_does_not_restart_unless_asked():
         x = opt.ask_generation()
         assert len(x) == 6
         opt.tell(x, bumps(x))
-    assert np.abs(x - x[0]).max() < 1e-6 and opt.best.message == "Told 400 generations."
+    assert np.abs(x - x[0]).max() < 1e-6 and opt.best.message == "400 generations so far."
 
 
 def test_searches_that_agree_make_the_answer_sure():

@@ -119,6 +119,8 @@ def resolve_algorithm(
         return get(algorithm)
     if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
         raise InputError(f"algorithm is the class {algorithm.__name__}; give an instance: {algorithm.__name__}().")
+    if isinstance(algorithm, list | tuple | np.ndarray):
+        raise InputError("algorithm is an array of numbers; give a starting point by its name: x0=[...].")
     if not isinstance(algorithm, Algorithm):
         raise InputError(
             f"algorithm must be a name ({', '.join(ALGORITHMS)}) or an instance such as gx.DE(); "

@@ -538,14 +538,14 @@ class Optimizer:
         fun its knee, as in the result of `minimize`.
         """
         if self._best_row is None:
-            raise InputError("no values have been told yet, so there is no best point: call ask, evaluate, then tell.")
+            raise InputError("there is no best point before the first value: call ask, evaluate, then tell.")
         evaluations, past = self.evaluations, self._restart_state.past
         violation, value = self._best_merit
         sound, row = math.isfinite(value), self._best_row
         progress = pluralize(self.generation, "generation") if self.generation else pluralize(self.nfev, "value")
-        message = f"Told {progress}."
+        message = f"{progress} so far."
         if past:
-            message = f"Told {progress} of {pluralize(len(past) + 1, 'search', 'searches')}."
+            message = f"{progress} so far, of {pluralize(len(past) + 1, 'search', 'searches')}."
         confidence = restart_policies.estimate_confidence(past)
         stop = Stop.TOLERANCE if confidence >= STOP_CONFIDENCE else Stop.BUDGET
         feasible = sound and violation <= 0
@@ -600,8 +600,8 @@ class Optimizer:
 
     def __repr__(self) -> str:
         name = algorithms.algorithm_name(self.algorithm)
-        n_waiting, told = sum(answer is None for answer in self._answers), pluralize(self.nfev, "value")
-        state = f"{told} told, {pluralize(self.generation, 'generation')}, {n_waiting} points wait"
+        n_pending = pluralize(sum(answer is None for answer in self._answers), "pending point")
+        state = f"{pluralize(self.nfev, 'value')}, {pluralize(self.generation, 'generation')}, {n_pending}"
         if self._best_row is not None and math.isfinite(self._best_merit[1]):
             value = objective_signs(self.maximize)[0] * self._best_merit[1]
             state += f", best {value:.6g}" if self._shape is None or self._shape.objectives == 1 else ""

@@ -98,7 +98,7 @@ def shape_of(answer: Mapping[str, np.ndarray]) -> Shape:
 def _failure(error: BaseException | None) -> Failure:
     """Return why a point failed that was told with None or an exception."""
     if error is None:
-        return Failure("told None")
+        return Failure("None in place of a value")
     traceback, location = describe_traceback(error)
     return Failure(f"{type(error).__name__}: {error}", traceback=traceback, location=location)
 
@@ -218,7 +218,7 @@ def judge_answers(
     for i in np.flatnonzero(judged.failed):
         answer = answers[i]
         if isinstance(answer, dict):
-            answers[i] = Failure(f"told {', '.join(f'{name} = {v}' for name, v in answer.items())}")
+            answers[i] = Failure(f"{', '.join(f'{name} = {v}' for name, v in answer.items())}")
     return list(zip(violation.tolist(), np.asarray(judged.objectives)[:, 0].tolist(), strict=True))
 
 
@@ -291,7 +291,7 @@ def add_front(result: Result, rows: list[int], eq_tolerance: EqTolerance | None)
         result.update(x=front.X[at], fun=front.F[at], violation=0.0, feasible=True)
         result["ineq"], result["eq"] = (None if v is None else v[at] for v in (front.G, front.H))
     elif np.isfinite(result.violation):
-        result["message"] += " No feasible point has been told."
+        result["message"] += " No feasible point so far."
 
 
 def check_algorithm(algorithm: Algorithm, shape: Shape, restarts: bool, has_formulas: bool) -> None:

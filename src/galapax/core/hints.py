@@ -52,7 +52,8 @@ KEYWORDS = {
     "processes n_threads",
     "leave it out: JAX chooses the device, a GPU if it has one; JAX_PLATFORMS=cpu keeps it from that": "device gpu",
     "write runs": "repeats repetitions n_runs num_runs n_restarts",
-    "write seed, an integer, or None for a random seed": "rng random_state random_seed generator",
+    "write seed, an integer, such as int(rng.integers(2**32)), or None for a random seed": "rng random_state "
+    "random_seed generator",
     "write maximize=True, or leave it out; of several objectives a list, as in maximize=[False, True]": "direction "
     "directions weights sense senses minimization",
     "write maximize=True": "maximise maximization",
@@ -71,7 +72,7 @@ KEYWORDS = {
     "give it in gx.Problem(fun, bounds, reference_point=[...]) in place of fun and bounds": "reference_point ref_point "
     "hypervolume_reference",
     "give it in gx.Problem(fun, bounds, derived={...}) in place of fun and bounds": "derived",
-    "give the names in bounds: {'width': gx.real(0, 1), ...}": "names param_names varnames",
+    "give the names in bounds: {'width': gx.real(0, 1), ...}": "names variables param_names varnames",
     "write gx.real(1e-3, 10, log=True) in bounds, for each variable that is to have a logarithmic scale": "log",
     _SAVE: "out save outdir",
     "leave it out and save the result, result.save('runs/first'); checkpoint='run.ckpt' with resume=True goes on after "
@@ -105,6 +106,14 @@ KEYWORDS = {
     "write vectorized": "vectorised elementwise vectorize",
 }
 
+# arguments of minimize that compare does not have
+COMPARE_KEYWORDS = {
+    "write within, a distance from the best known value": "target",
+    "write max_evaluations, which are the same for all algorithms": "generations",
+    "put gx.Problem(fun, bounds) into the list of problems": "fun bounds ineq eq maximize blackbox vectorized",
+    "set it in the algorithms, as in gx.DE(population=40)": "population",
+}
+
 # hyper-parameters of algorithms, as papers and other libraries write them
 HYPERPARAMETERS = {
     "weight": "F f mutation_factor differential_weight mutation",
@@ -136,6 +145,8 @@ PACKAGE_NAMES = {
     "galapax.compat.from_pymoo": "from_pymoo",
     "galapax.compat.from_pygmo": "from_pygmo",
     "galapax.metrics.statistics": "statistics",
+    "gx.box(0, 1, dim=n), and order = jnp.argsort(x) in the objective": "permutation Permutation",
+    "restarts='bipop' in gx.minimize": "Restarts",
 }
 
 # algorithms by other names; see `spell_plainly`
@@ -162,7 +173,9 @@ MISSING_ALGORITHMS = {
     "leave algorithm out: the best point is refined with its gradient by itself (polish)": "bfgs lbfgs lbfgsb slsqp "
     "sqp trustconstr cg newtoncg tnc powell cobyla cobyqa adam",
     "leave algorithm out: the default is for problems with many local minima": "dualannealing annealing sa shgo direct "
-    "basinhopping bayesian gp tpe tpesampler",
+    "basinhopping",
+    "leave algorithm out: the default uses models of the objective where evaluations are few (blackbox=True, "
+    "max_evaluations=)": "bayes bayesian bayesianoptimization bo ego gp kriging tpe tpesampler",
 }
 
 
@@ -222,7 +235,8 @@ def suggest_arguments(kind: type[ClassT]) -> type[ClassT]:
 
 def unknown_keyword_error(name: str, parameters: Iterable[str], verb: str, value: object = None) -> UnknownArgument:
     """Build the error for a keyword that a verb does not have."""
-    for answer in find_answers(name, KEYWORDS):
+    answers = find_answers(name, KEYWORDS) + (find_answers(name, COMPARE_KEYWORDS) if verb == "compare" else [])
+    for answer in answers:
         is_same = re.fullmatch(r"write \w+", answer) and isinstance(value, int | float)
         return UnknownArgument(f"{verb} has no {name!r}: {answer}{f'={value}' if is_same else ''}.")
     names = list(parameters)

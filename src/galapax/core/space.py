@@ -171,8 +171,9 @@ def _as_floats(values: object, argument: str) -> np.ndarray:
             return as_float_array(pairs)
         return as_float_array(values)
     except ValueError:
+        order = " (the algorithm comes after the bounds)" if isinstance(values, str) else ""
         raise InputError(
-            f"{argument} must be numbers, one (lower, upper) pair per variable; got {abbreviate(values)}."
+            f"{argument} must be numbers, one (lower, upper) pair per variable; got {abbreviate(values)}{order}."
         ) from None
 
 
@@ -547,6 +548,15 @@ def is_variables(bounds: object) -> bool:
     return bool(is_fixed.any() and not is_fixed.all())
 
 
+def _suggest_variable(value: object) -> str:
+    if isinstance(value, range) and len(value) > 1:
+        step = f", step={value.step}" if value.step > 1 else ""
+        return f"gx.integer({min(value)}, {max(value)}{step})"
+    if isinstance(value, list | tuple) and len(value) > 2:
+        return f"gx.choice(*{abbreviate(value)}) for one of these values"
+    return "gx.real(lower, upper), gx.integer(lower, upper), gx.choice(...) or gx.boolean()"
+
+
 def as_space(bounds: object, argument: str = "bounds") -> Space:
     """Build the space of variables in a dict or list; a (lower, upper) pair among them is a real number."""
     if not isinstance(bounds, Mapping | list | tuple):
@@ -560,7 +570,7 @@ def as_space(bounds: object, argument: str = "bounds") -> Space:
             if not isinstance(variable, list | tuple | np.ndarray) or len(variable) != 2:
                 raise InputError(
                     f"{argument} has {abbreviate(variable)} for variable {i if name is None else repr(name)}; give "
-                    "gx.real(lower, upper), gx.integer(lower, upper), gx.choice(...) or gx.boolean()."
+                    f"{_suggest_variable(variable)}."
                 )
             variable = real(*variable)
         if name is not None:

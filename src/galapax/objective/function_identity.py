@@ -404,7 +404,8 @@ def check_arity(name: str, function: Function, vectorized: int = 0, n_arguments:
                 f"{name} of a noisy objective that JAX compiles must take two arguments, {expected} and a JAX key; it "
                 f"is defined as {signature}. Write fun(x, key), or pass blackbox=True for one that draws by itself."
             ) from None
-        raise InputError(f"{name} must take one argument, {expected}; it is defined as {signature}.") from None
+        advice = "" if vectorized else " With named variables: lambda v: fun(**v)."
+        raise InputError(f"{name} must take one argument, {expected}; it is defined as {signature}.{advice}") from None
 
 
 def is_differentiable(problem: Problem) -> bool:

@@ -203,6 +203,11 @@ def _build_call_error(name: str, function: Function, x_shape: tuple[int, ...], e
     return InputError(
         f"{name} raised {type(error).__name__} when called with {what}: "
         f"{_first_line(error).rstrip('.')}{_location_of(error)}."
+        + (
+            " A compiled function cannot look up a dict by a value: index an array, jnp.array([...])[v['name']]."
+            if "unhashable" in str(error)
+            else ""
+        )
     )
 
 

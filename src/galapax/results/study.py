@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from galapax.core.checks import HTMLRepr
+from galapax.core.checks import HTMLRepr, pluralize
 from galapax.core.errors import InputError
 from galapax.core.stop import Stop
 from galapax.metrics import indicators, statistics
@@ -221,7 +221,7 @@ class Study(HTMLRepr):
 
     def __repr__(self) -> str:
         runs = len(all_runs(self.results[0])) if self.results else 0
-        return f"Study({self.kind}: {self.extent}, {runs} runs each. {self.message})"
+        return f"Study({self.kind}: {self.extent}, {pluralize(runs, 'run')} each. {self.message})"
 
 
 def value_name(result: Result) -> str:
