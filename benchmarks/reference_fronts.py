@@ -20,7 +20,7 @@ import numpy as np
 
 import galapax as gx
 from galapax.metrics import indicators
-from galapax.problems import constrained_fronts, wfg
+from galapax.problems import constrained_fronts, scalable_fronts
 
 STORED = ("osy", "welded_beam", "car_side_impact", "crashworthiness", "water_resources")
 FOLDER = Path(gx.problems.__file__).parent / "fronts"
@@ -82,7 +82,7 @@ def volume(points: np.ndarray, corner: np.ndarray, cells: int = 2000) -> float:
 def surface(name: str, p: np.ndarray) -> np.ndarray:
     """Points of a front of three objectives by formula, from p (n, 2) in [0, 1]; those that are infeasible left out."""
     if name.startswith("wfg"):
-        return 2.0 * np.arange(1, 4) * np.stack(wfg.shape(int(name[3:]), p), axis=1)
+        return 2.0 * np.arange(1, 4) * np.stack(scalable_fronts.shape(int(name[3:]), p), axis=1)
     a, b = 0.5 * np.pi * p.T
     points = np.stack([np.cos(a) * np.cos(b), np.cos(a) * np.sin(b), np.sin(a)], axis=1)
     if name == "mw8":
@@ -95,7 +95,7 @@ def surface(name: str, p: np.ndarray) -> np.ndarray:
 
 
 def formulas() -> None:
-    """The hypervolumes that stand in `problems/constrained_fronts.py` and `problems/wfg.py`; DTLZ2, which is known to
+    """The hypervolumes in `problems/constrained_fronts.py` and `problems/scalable_fronts.py`; DTLZ2, which is known to
     have 0.80740, to check."""
     for name in ("tnk", "mw1", "mw2", "mw3", "mw13"):
         corner = np.array(gx.problems.get(name).reference_point)
@@ -103,7 +103,7 @@ def formulas() -> None:
     t = np.linspace(0, 1, 400_001)[:, None]
     for number in (1, 2):
         corner = np.array(gx.problems.get(f"wfg{number}", objectives=2).reference_point)
-        points = np.array([2.0, 4.0]) * np.stack(wfg.shape(number, t), axis=1)
+        points = np.array([2.0, 4.0]) * np.stack(scalable_fronts.shape(number, t), axis=1)
         print(
             f"     wfg{number} with two {indicators.volume(points[indicators.non_dominated(points)], corner):.6f}",
             flush=True,

@@ -26,14 +26,13 @@ from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
-from galapax.api.compare import compare
+from galapax.api.experiments import compare, sweep
 from galapax.api.illuminate import illuminate
 from galapax.api.minima import minima
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
-from galapax.api.robust import robust
-from galapax.api.sweep import sweep
+from galapax.api.robust import normal, robust, scenarios, uniform
 from galapax.api.trials import Trial
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.hints import PACKAGE_NAMES, find_answers
@@ -41,17 +40,14 @@ from galapax.core.mixture import mixture
 from galapax.core.options import Compute, Keep, Workers
 from galapax.core.problem import Bounds, Evaluation, MinMaxProblem, Problem, box
 from galapax.core.restarts import Islands
-from galapax.core.uncertainty import normal, scenarios, uniform
 from galapax.core.variables import boolean, choice, integer, real
 from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators
-from galapax.metrics.risk import chance, cvar, mean_std
+from galapax.metrics.statistics import chance, cvar, mean_std
 from galapax.numerics import disk_cache as cache
-from galapax.operators.differential import best_1, rand_1
-from galapax.results.evaluations import Evaluations
-from galapax.results.illumination import Illumination
-from galapax.results.known_values import Evaluated
-from galapax.results.minima_table import Minima
+from galapax.operators.variation import best_1, rand_1
+from galapax.results.evaluations import Evaluated, Evaluations
+from galapax.results.many_answers import Illumination, Minima
 from galapax.results.result import History, Result, Robust, Runs
 from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax

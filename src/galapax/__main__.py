@@ -12,7 +12,7 @@ from galapax import _startup
 def main() -> None:
     try:
         from galapax.cli.app import app
-        from galapax.cli.error_report import print_warnings
+        from galapax.cli.output import print_warnings
     except ModuleNotFoundError as missing:
         if missing.name not in ("typer", "rich", "click"):
             raise

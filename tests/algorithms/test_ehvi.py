@@ -7,7 +7,7 @@ import pytest
 
 import galapax as gx
 from galapax.local.gaussian_process import Sample, append, fit, predict, unflatten
-from galapax.metrics.hypervolume import hypervolume_2d, hypervolume_3d
+from galapax.metrics.indicators import hypervolume_2d, hypervolume_3d
 from galapax.operators.expected_improvement import (
     decompose,
     log_expected_excess,

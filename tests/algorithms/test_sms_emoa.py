@@ -12,7 +12,7 @@ from galapax.core.algorithm import Budget
 from galapax.core.problem import CandidateEvaluation, Shape
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
-from galapax.operators import cells, contributions
+from galapax.operators import contributions
 
 CORNER = 1.3
 without_least = jax.jit(partial(contributions.drop_least_contributors, corner=CORNER), static_argnums=2)
@@ -42,8 +42,8 @@ def alone(points, rows):
 def form(request, monkeypatch):
     """Both forms of the same work, the one for a GPU in several tiles."""
     monkeypatch.setattr(devices, "on_cpu", lambda: request.param == "turns")
-    monkeypatch.setattr(cells, "block_size", lambda n: 2)
-    monkeypatch.setattr(cells, "MAX_CELLS_IN_MEMORY", 8 * 30)
+    monkeypatch.setattr(contributions, "block_size", lambda n: 2)
+    monkeypatch.setattr(contributions, "MAX_CELLS_IN_MEMORY", 8 * 30)
     return request.param
 
 

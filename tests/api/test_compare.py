@@ -160,7 +160,7 @@ def test_without_a_target_success_is_not_reported():
 
 # --- names and what is refused ----------------------------------------------------------------------------------------
 
-module = importlib.import_module("galapax.api.compare")
+module = importlib.import_module("galapax.api.experiments")
 
 
 @pytest.fixture

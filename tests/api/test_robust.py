@@ -6,8 +6,8 @@ import pytest
 from scipy.optimize import linprog
 
 import galapax as gx
-from galapax.core.uncertainty import as_uncertain
-from galapax.metrics.risk import as_measure
+from galapax.api.robust import as_uncertain
+from galapax.metrics.statistics import as_measure
 
 RETURNS = np.random.default_rng(1).normal([0.05, 0.08, 0.03], [0.1, 0.2, 0.05], (100, 3))
 WEIGHTS = np.linspace(1, 3, 100)

@@ -443,7 +443,7 @@ def test_max_seconds_ends_the_sweep_whatever_is_left(clock):
     ids=["time", "callback", "Ctrl-C"],
 )
 def test_groups_share_the_seconds_and_what_stops_one_stops_the_rest(stopping, limits, message, monkeypatch):
-    module = importlib.import_module("galapax.api.sweep")
+    module = importlib.import_module("galapax.api.experiments")
     clock, given = iter([0.0, 0.0, 4.0, 11.0]), []
 
     def solve(task, observers, partial_result):
@@ -560,7 +560,7 @@ def test_a_sweep_that_memory_cannot_hold_is_refused(monkeypatch):
 
 
 def test_a_population_that_memory_cannot_hold_is_refused_before_anything_is_run(monkeypatch):
-    module = importlib.import_module("galapax.api.sweep")
+    module = importlib.import_module("galapax.api.experiments")
     solve, begun = module.solve, []
     monkeypatch.setattr(module, "solve", lambda task, *rest: begun.append(task.population) or solve(task, *rest))
     monkeypatch.setattr(devices, "free_memory", lambda: 10**6)

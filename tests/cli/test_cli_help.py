@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax import algorithms, papers, problems
-from galapax.cli import error_report as errors
+from galapax.cli import output as errors
 from galapax.cli import parsing
 from galapax.cli import shell_options as options
 from galapax.cli.app import app

@@ -20,7 +20,7 @@ from galapax.compat import from_coco, from_ioh, from_pygmo, from_pymoo, to_pymoo
 from galapax.compat.scipy import DitheredMutation, _parse_mutation, differential_evolution
 from galapax.core.problem import Population
 from galapax.numerics import random
-from galapax.operators.differential import rand_1
+from galapax.operators.variation import rand_1
 
 PAGE = ROOT / "docs" / "coming-from.md"
 

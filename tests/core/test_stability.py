@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import galapax as gx
-from galapax.core.stability import EXPERIMENTAL_NOTE, deprecated, experimental, is_experimental, warn_deprecated
+from galapax.core.errors import EXPERIMENTAL_NOTE, deprecated, experimental, is_experimental, warn_deprecated
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(gx.__file__).parent

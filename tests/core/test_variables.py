@@ -11,7 +11,7 @@ from support.cases import params
 
 import galapax as gx
 from galapax.core.space import as_space, variables_from_integrality
-from galapax.operators.discrete import move_one_code, round_codes, snap_to_grid
+from galapax.operators.variation import move_one_code, round_codes, snap_to_grid
 
 VARIABLES = {
     "load": gx.real(1e-3, 10, log=True, unit="kN"),

@@ -24,9 +24,9 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Population
 from galapax.core.restarts import Islands, Topology
 from galapax.core.stop import Stop
+from galapax.execution import island_schedule
 from galapax.numerics import devices as devices_module
 from galapax.numerics import random
-from galapax.operators import migration
 
 BOX = [(-5.0, 4.0)] * 4
 
@@ -82,18 +82,20 @@ def population(values, violation=None):
 @pytest.mark.slow
 def test_the_best_leave_feasible_ones_first():
     key = random.root_key(0)
-    leave = migration.select_emigrants(key, population([3.0, 1.0, jnp.inf, 2.0]), 3, True)
+    leave = island_schedule.select_emigrants(key, population([3.0, 1.0, jnp.inf, 2.0]), 3, True)
     assert leave[:, 0].tolist() == [1, 3, 0]
-    leave = migration.select_emigrants(key, population([3.0, 1.0, 0.0, 2.0], jnp.array([0.0, 0.5, 1.0, 0.0])), 3, True)
+    leave = island_schedule.select_emigrants(
+        key, population([3.0, 1.0, 0.0, 2.0], jnp.array([0.0, 0.5, 1.0, 0.0])), 3, True
+    )
     assert leave[:, 0].tolist() == [3, 0, 1]
     front = population([[0.0, 2.0], [1.0, 1.0], [2.0, 2.0], [2.0, 0.0]])
     for seed in range(20):
-        assert 2 not in migration.select_emigrants(random.root_key(seed), front, 3, True)[:, 0]
+        assert 2 not in island_schedule.select_emigrants(random.root_key(seed), front, 3, True)[:, 0]
 
 
 def test_any_may_leave_but_those_that_failed():
     own = population([3.0, jnp.inf, 0.0, 2.0])
-    emigrants = jax.jit(migration.select_emigrants, static_argnums=(2, 3))
+    emigrants = jax.jit(island_schedule.select_emigrants, static_argnums=(2, 3))
     seen = [int(emigrants(random.root_key(seed), own, 1, False)[0, 0]) for seed in range(120)]
     assert set(seen) == {0, 2, 3}
     assert min(seen.count(i) for i in (0, 2, 3)) > 20
@@ -101,7 +103,7 @@ def test_any_may_leave_but_those_that_failed():
 
 def test_the_worst_in_use_make_room():
     own = population([3.0, 9.0, 0.0, 2.0, 99.0])
-    places = jax.jit(migration.select_replaced_rows, static_argnums=(2, 3, 4, 5))
+    places = jax.jit(island_schedule.select_replaced_rows, static_argnums=(2, 3, 4, 5))
     assert set(places(random.root_key(0), own, 5, 4, 2, True).tolist()) == {0, 1}
     chosen = {int(p) for seed in range(60) for p in places(random.root_key(seed), own, 5, 4, 2, False)}
     assert chosen == {0, 1, 2, 3}

@@ -11,7 +11,7 @@ import pytest
 from support.cases import params
 
 import galapax as gx
-from galapax.api.sweep import message
+from galapax.api.experiments import message
 from galapax.core.stop import UNLIMITED, Rules, Stop, interrupts
 from galapax.execution import solve as solving
 

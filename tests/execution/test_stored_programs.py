@@ -312,8 +312,8 @@ def test_with_several_devices_nothing_is_cached(monkeypatch):
 LAPACK = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
-from galapax.numerics import lapack
-lapack.preload()
+from galapax.numerics import compile_cache
+compile_cache.preload()
 assert jax.jit(jnp.linalg.cholesky)(4 * jnp.eye(2))[1, 1] == 2
 print("scipy.linalg" in sys.modules)
 import scipy.linalg  # as a user may, afterwards

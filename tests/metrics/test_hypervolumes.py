@@ -7,7 +7,7 @@ import pytest
 
 import galapax as gx
 from galapax.core.problem import Columns, Record, Shape
-from galapax.metrics import hypervolume, indicators
+from galapax.metrics import indicators
 from galapax.numerics import devices
 from galapax.storage import export
 
@@ -36,7 +36,7 @@ def test_three_objectives_are_measured_exactly(form, monkeypatch):
     measure = exact
     if form == "tiles":
         monkeypatch.setattr(devices, "on_cpu", lambda: False)
-        monkeypatch.setattr(hypervolume, "MAX_HYPERVOLUME_PAIRS", 7 * 40)
+        monkeypatch.setattr(indicators, "MAX_HYPERVOLUME_PAIRS", 7 * 40)
         measure = jax.jit(lambda f, r: indicators.hypervolume_3d(f, r))
     with jax.enable_x64(True):
         for name, front in fronts(3, 40, rng).items():
@@ -78,7 +78,7 @@ def test_an_estimate_is_off_by_as_much_as_it_says(m):
 def _seeded(front, corner, seed):
     """As `hypervolume_estimate`, with a key that vmap can vary."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hypervolume.random, "root_key", lambda given: jnp.stack([jnp.uint32(given), jnp.uint32(7)]))
+        patch.setattr(indicators.random, "root_key", lambda given: jnp.stack([jnp.uint32(given), jnp.uint32(7)]))
         return indicators.hypervolume_estimate(front, corner, seed=seed, directions=512)
 
 
@@ -88,7 +88,7 @@ def test_both_forms_of_an_estimate_agree(monkeypatch):
     with jax.enable_x64(True):
         turns = estimate(front, corner)
         monkeypatch.setattr(devices, "on_cpu", lambda: False)
-        monkeypatch.setattr(hypervolume, "MAX_HYPERVOLUME_REDUCTION", 16)
+        monkeypatch.setattr(indicators, "MAX_HYPERVOLUME_REDUCTION", 16)
         tiles = indicators.hypervolume_estimate(front, corner)
     np.testing.assert_allclose(turns, tiles, rtol=1e-6)  # normal draws differ when compiled
 

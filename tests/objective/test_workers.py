@@ -21,8 +21,8 @@ from support.simulators import LOWER, UPPER, Counted, Loaded, bowl, dies, dies_o
 import galapax as gx
 from galapax.core.options import Workers
 from galapax.objective import pool
+from galapax.objective.pool import Functions
 from galapax.objective.remote import RemoteEvaluator
-from galapax.objective.worker import Functions
 
 BOX = [(LOWER, UPPER)] * 3
 N = 12

@@ -13,9 +13,9 @@ from scipy import stats
 from galapax.core.problem import Bounds, Population
 from galapax.numerics import random
 from galapax.numerics.jaxpr import apply_flattened
-from galapax.operators.differential import best_1, binomial_crossover, draw_partners, rand_1
 from galapax.operators.sampling import bounce_back, sample_uniform
 from galapax.operators.selection import best_index, no_worse, tree_where
+from galapax.operators.variation import best_1, binomial_crossover, draw_partners, rand_1
 
 SIGNIFICANCE = 1e-4
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])

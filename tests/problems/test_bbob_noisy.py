@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import galapax as gx
-from galapax.problems.bbob_noisy import NOISY_FUNCTIONS
+from galapax.problems.bbob import NOISY_FUNCTIONS
 
 N_DRAWS = 4000
 LEVEL = 1e-4  # of each of the tests of a distribution below

@@ -113,12 +113,12 @@ def test_nothing_but_devices_asks_jax_for_its_backend():
 
 
 def test_files_and_functions_are_of_a_size_to_read():
-    """At most 600 lines and 100; what lists data may be longer."""
+    """At most 700 lines and 100; what lists data may be longer."""
     for file in SOURCE.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         if package_of(file) == "problems":
             continue
-        assert len(text.splitlines()) <= 600, file
+        assert len(text.splitlines()) <= 700, file
         for node in ast.walk(parsed(file)):
             if isinstance(node, ast.FunctionDef) and node.name not in ("minimize", "minimax", "solve", "page"):
                 body = node.body[-1].end_lineno - node.body[0].lineno

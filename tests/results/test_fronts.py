@@ -311,6 +311,6 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(study, why):
 
 
 def test_a_distance_to_the_known_hypervolume_is_a_target():
-    from galapax.api.compare import _target
+    from galapax.api.experiments import _target
 
     assert _target(TWO, 700.0) == 2000.0 and _target(TWO, {"two": 5.0}) == 5.0

@@ -11,8 +11,7 @@ import galapax as gx
 from galapax.cli import app as cli
 from galapax.cli import output, parsing
 from galapax.metrics import indicators
-from galapax.results.front import choose, trade_offs
-from galapax.results.preference import MAX_QUESTIONS, PreferenceSearch, ask_in_terminal, choose_by_asking
+from galapax.results.front import MAX_QUESTIONS, PreferenceSearch, ask_in_terminal, choose, choose_by_asking, trade_offs
 from galapax.view import summary_tables
 
 T = np.linspace(0, 1, 101)

@@ -12,7 +12,7 @@ from support.saved_runs import call_shell, is_same, random_run, random_study, re
 
 import galapax as gx
 from galapax.cli import output
-from galapax.storage import atomic, manifest, result_folder
+from galapax.storage import atomic, result_folder
 from galapax.view import accessor
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
@@ -25,7 +25,8 @@ import os, random, signal, sys, time, warnings
 from pathlib import Path
 from support.saved_runs import random_run, is_same, random_study
 import galapax as gx
-from galapax.storage import manifest, result_folder
+from galapax.storage import result_folder
+from galapax.storage import atomic
 
 folder, steps, times, seed = Path(sys.argv[1]), sys.argv[2] == "steps", int(sys.argv[3]), int(sys.argv[4])
 runs = [random_run(1, n=40), random_run(2, runs=30, n=40, generations=60), random_study(3)]
@@ -78,8 +79,8 @@ while done < times if not steps else True:
     done += 1
     put(runs[k % len(runs)])  # the next save works, and leaves nothing of the one that was killed
     assert is_same(gx.load(folder), runs[k % len(runs)])
-    stray = {f.name for f in folder.iterdir() if not f.name.endswith(".part")} - {"manifest.json"}
-    assert stray == manifest.Saved(folder).files.keys(), (k, stray)
+    stray = {f.name for f in folder.iterdir() if not f.name.endswith(".part")} - {"atomic.json"}
+    assert stray == atomic.Saved(folder).files.keys(), (k, stray)
 print(done, sorted(found))
 """
 
@@ -206,9 +207,9 @@ def plant_a_file_beside(folder, victim):
 
 def plant_a_manifest_of_other_names(folder, victim):
     pending = leave_pending(NEW, folder)
-    rows = json.loads((pending / manifest.NAME).read_text())["files"] | {"notes.txt": {"bytes": 4, "sha256": ""}}
-    data = {"format": 1, "files": rows, "checksum": manifest._checksum_rows(rows)}
-    (pending / manifest.NAME).write_text(json.dumps(data))
+    rows = json.loads((pending / atomic.NAME).read_text())["files"] | {"notes.txt": {"bytes": 4, "sha256": ""}}
+    data = {"format": 1, "files": rows, "checksum": atomic._checksum_rows(rows)}
+    (pending / atomic.NAME).write_text(json.dumps(data))
     (pending / "notes.txt").write_text("other")
 
 
@@ -226,9 +227,9 @@ def plant_a_linked_file(folder, victim):
 
 
 def plant_a_linked_manifest(folder, victim):
-    file = leave_pending(NEW, folder) / manifest.NAME
-    shutil.move(file, folder.parent / "manifest.json")
-    file.symlink_to(folder.parent / "manifest.json")
+    file = leave_pending(NEW, folder) / atomic.NAME
+    shutil.move(file, folder.parent / "atomic.json")
+    file.symlink_to(folder.parent / "atomic.json")
 
 
 def plant_a_linked_record(folder, victim):
@@ -265,7 +266,7 @@ PLANTS = {
     "removal of a user's file": plant_removals("notes.txt"),
     "removal outside": plant_removals("../thesis.tex"),
     "removal by an absolute path": plant_removals("VICTIM"),
-    "removal of the manifest": plant_removals(manifest.NAME),
+    "removal of the manifest": plant_removals(atomic.NAME),
     "removal of no text": lambda folder, victim: change_record(leave_pending(NEW, folder), remove=[3]),
     "removal of one text": lambda folder, victim: change_record(leave_pending(NEW, folder), remove="notes.txt"),
     "a linked file": plant_a_linked_file,
@@ -330,7 +331,8 @@ import os, shutil, signal, sys
 from pathlib import Path
 from support.saved_runs import random_run, is_same, random_study
 import galapax as gx
-from galapax.storage import atomic, manifest, result_folder
+from galapax.storage import atomic, result_folder
+from galapax.storage import atomic
 
 folder, before, new = Path(sys.argv[1]), sys.argv[2], random_run(2, runs=3)
 
@@ -364,7 +366,7 @@ def in_a_process(task, *arguments):
 
 def finish():
     with atomic.folder_lock(folder):
-        atomic.finish(folder, manifest.NAME, manifest.accept_pending)
+        atomic.finish(folder, atomic.NAME, atomic.accept_pending)
 
 moves = 0
 while True:
@@ -373,10 +375,10 @@ while True:
     assert is_same(gx.load(folder), new), moves
     if not os.WIFSIGNALED(status):
         break
-    assert (folder / atomic.PENDING / manifest.NAME).is_file()
+    assert (folder / atomic.PENDING / atomic.NAME).is_file()
     assert in_a_process(finish) == 0
-    listed = manifest.Saved(folder).files
-    assert {file.name for file in folder.iterdir()} == {*listed, manifest.NAME, "notes.txt"}, moves
+    listed = atomic.Saved(folder).files
+    assert {file.name for file in folder.iterdir()} == {*listed, atomic.NAME, "notes.txt"}, moves
     assert is_same(gx.load(folder), new), moves
     moves += 1
 print(moves)
@@ -417,7 +419,7 @@ def test_a_save_that_waits_for_its_last_moves_is_read_as_it_is_and_finished_by_t
 
 def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
     OLD.save(tmp_path)
-    read, calls = manifest.Saved.read, []
+    read, calls = atomic.Saved.read, []
 
     def saved_in_between(self, name):
         if name == "arrays.npz" and not calls:
@@ -425,7 +427,7 @@ def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
             result_folder.save(NEW, tmp_path)
         return read(self, name)
 
-    monkeypatch.setattr(manifest.Saved, "read", saved_in_between)
+    monkeypatch.setattr(atomic.Saved, "read", saved_in_between)
     assert is_same(gx.load(tmp_path), NEW)
 
 

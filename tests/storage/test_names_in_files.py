@@ -16,7 +16,7 @@ from support.saved_runs import is_same, random_run, random_study, with_labels
 
 import galapax as gx
 from galapax.core import checks
-from galapax.storage import export, manifest
+from galapax.storage import atomic, export
 from galapax.view import accessor
 
 OLD, NEW = random_run(1), random_run(2, runs=3)
@@ -45,7 +45,7 @@ def test_any_text_is_a_name(name, tmp_path):
         with file.open(encoding="utf-8", newline="") as lines:
             header = next(csv.reader(lines))
         assert len(set(header)) == len(header) and not any(cell.lstrip().startswith(("=", "+", "@")) for cell in header)
-    assert {f.name for f in tmp_path.iterdir()} <= {*manifest.ALL_FILE_NAMES, manifest.NAME}
+    assert {f.name for f in tmp_path.iterdir()} <= {*atomic.ALL_FILE_NAMES, atomic.NAME}
     assert "<script>alert(1)" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

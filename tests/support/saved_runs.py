@@ -13,7 +13,7 @@ from galapax.core.problem import Population
 from galapax.core.space import as_space
 from galapax.core.stop import Stop
 from galapax.results.front import Front
-from galapax.storage import manifest
+from galapax.storage import atomic
 from galapax.storage.result_format import result_to_json
 
 SETTINGS = {"problem": "made", "algorithm": "de", "hyperparameters": {}, "archive": None, "generations": 6,
@@ -147,8 +147,8 @@ def is_same(one, other):
 
 def sign(folder):
     """Write a manifest that fits the changed files of a saved run, as whoever sends such a folder can."""
-    names = json.loads((folder / manifest.NAME).read_text())["files"]
-    rows = {name: dict(zip(("bytes", "sha256"), manifest._fingerprint(folder / name), strict=True)) for name in names}
-    data = {"format": 1, "files": rows, "checksum": manifest._checksum_rows(rows)}
-    (folder / manifest.NAME).write_text(json.dumps(data))
+    names = json.loads((folder / atomic.NAME).read_text())["files"]
+    rows = {name: dict(zip(("bytes", "sha256"), atomic._fingerprint(folder / name), strict=True)) for name in names}
+    data = {"format": 1, "files": rows, "checksum": atomic._checksum_rows(rows)}
+    (folder / atomic.NAME).write_text(json.dumps(data))
     return folder

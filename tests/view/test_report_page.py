@@ -16,7 +16,7 @@ from support.report_runs import make_result, numbers_of, solved, study, sweep_of
 
 import galapax as gx
 from galapax.core.problem import Population, Problem, box
-from galapax.results.preference import PreferenceSearch
+from galapax.results.front import PreferenceSearch
 from galapax.results.study import Study
 from galapax.view import figure_data, report
 

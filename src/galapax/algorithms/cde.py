@@ -34,10 +34,10 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
 from galapax.operators.constraint_handling import augmented_lagrangian
-from galapax.operators.differential import breed_trials, evolve_generation, rand_1
 from galapax.operators.pairwise import all_pairs, map_in_tiles
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, tree_where
+from galapax.operators.variation import breed_trials, evolve_generation, rand_1
 
 MAX_CDE_PENALTY = 1e9  # beyond it rounding hides the objective
 

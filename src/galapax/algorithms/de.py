@@ -18,9 +18,9 @@ from galapax.core.algorithm import Algorithm, static
 from galapax.core.checks import check_integer, check_range
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
-from galapax.operators.differential import breed_trials, rand_1
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, tree_where
+from galapax.operators.variation import breed_trials, rand_1
 
 
 class DEState(NamedTuple):

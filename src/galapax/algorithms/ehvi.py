@@ -25,9 +25,9 @@ from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape,
 from galapax.local import lbfgs
 from galapax.local.gaussian_process import Process, Sample, append, fit, predict, prior_of
 from galapax.numerics import random
-from galapax.operators.discrete import round_codes
 from galapax.operators.expected_improvement import Boxes, decompose, log_expected_hypervolume_improvement
 from galapax.operators.ranking import dominance_counts
+from galapax.operators.variation import round_codes
 
 MAX_FRONT_MODEL_EVALUATIONS_PER_VARIABLE = 50  # of a black box with several objectives, up to which models pay
 MAX_CAPACITY = 512  # rows of memory, with which a step takes about a second

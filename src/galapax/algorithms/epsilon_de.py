@@ -30,9 +30,9 @@ from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.adaptation import update_memory
 from galapax.operators.constraint_handling import INITIAL_PASSING_SHARE, epsilon_level, initial_level, relax_violation
-from galapax.operators.differential import binomial_crossover, draw_partners
 from galapax.operators.sampling import bounce_back, sample_uniform
 from galapax.operators.selection import best_index, keep_best, no_worse, set_first, take_row, tree_where
+from galapax.operators.variation import binomial_crossover, draw_partners
 
 DEFAULT_POPULATION, LARGE_POPULATION, MIN_LARGE_DIM = (
     64,

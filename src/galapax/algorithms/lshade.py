@@ -43,9 +43,9 @@ from galapax.operators.adaptation import (
     success_gains,
 )
 from galapax.operators.constraint_handling import relax_violation
-from galapax.operators.differential import binomial_crossover, skip_row
 from galapax.operators.sampling import move_halfway, sample_uniform
 from galapax.operators.selection import keep_best, no_worse, take, tree_where
+from galapax.operators.variation import binomial_crossover, skip_row
 
 MEMORY_SPREAD = 0.1  # of weights and crossover rates around a remembered one
 TERMINAL = -1.0  # in the memory of crossover rates: 0 from now on

@@ -38,9 +38,9 @@ from galapax.operators.adaptation import (
     success_gains,
 )
 from galapax.operators.constraint_handling import relax_violation
-from galapax.operators.differential import crossover_mask, skip_row
 from galapax.operators.sampling import resample_outside, sample_uniform
 from galapax.operators.selection import keep_best, no_worse, take, tree_where
+from galapax.operators.variation import crossover_mask, skip_row
 
 FIRST_RATE = 0.5  # of success, before any is known
 SPREAD_WEIGHT, SPREAD_RATE = 0.02, 0.05

@@ -24,10 +24,10 @@ from jax import Array, lax
 from galapax.core.algorithm import Algorithm, Shared, static
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.numerics import random
-from galapax.operators.differential import breed_trials, evolve_generation, rand_1
 from galapax.operators.pairwise import all_pairs, map_in_tiles
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import no_worse, tree_where
+from galapax.operators.variation import breed_trials, evolve_generation, rand_1
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from galapax.core.hints import suggest_keywords
 from galapax.core.options import Compute, FailurePolicy, Keep, Workers
 from galapax.core.problem import Problem, stack_constraints
 from galapax.execution.observers import Progress
-from galapax.results.illumination import Illumination
+from galapax.results.many_answers import Illumination
 
 Measures = Callable[..., Any] | Sequence[Callable[..., Any] | str] | Mapping[str, Callable[..., Any]]
 EVALUATIONS_PER_CELL = 50  # of a run that nothing limits

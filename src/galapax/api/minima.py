@@ -13,11 +13,10 @@ import numpy as np
 
 from galapax.algorithms.cmaes import CMAES
 from galapax.core.checks import check_bool, check_range, pluralize
-from galapax.core.direction import Maximize
 from galapax.core.errors import InputError
 from galapax.core.hints import suggest_keywords
 from galapax.core.options import Compute, Options, Workers
-from galapax.core.problem import CandidateEvaluation, EqTolerance, Problem
+from galapax.core.problem import CandidateEvaluation, EqTolerance, Maximize, Problem
 from galapax.core.stop import Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, settings_of, tabulate_calls
 from galapax.execution.batch_runner import open_black_box
@@ -27,7 +26,7 @@ from galapax.numerics.compile_cache import CompileTimer
 from galapax.objective.blackbox import BlackBox
 from galapax.objective.evaluation_log import summarise
 from galapax.objective.traced import Traced, evaluate_points
-from galapax.results.minima_table import Minima
+from galapax.results.many_answers import Minima
 from galapax.results.result import Result
 
 PROGRAM_ROWS = (16, 64, 256, 512, 1024, 2048, 4096)  # points that a compiled program evaluates at once

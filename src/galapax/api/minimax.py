@@ -29,7 +29,7 @@ from galapax.execution.task import Task, build_task, check_not_tracing
 from galapax.local.minmax_refinement import RefinedMinMax, WorstCaseCheck, find_worst_cases, refine_minmax
 from galapax.numerics import random
 from galapax.objective.game import TracedGame, trace_game
-from galapax.operators.differential import best_1, rand_1
+from galapax.operators.variation import best_1, rand_1
 from galapax.results.result import Result, all_runs, attach_replay, find_opponents, find_replay, record_late_interrupt
 
 GENERATIONS_WITH_POLISH, GENERATIONS_WITHOUT_POLISH = 200, 4000

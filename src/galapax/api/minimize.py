@@ -17,7 +17,7 @@ from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartN
 from galapax.core.problem import EqTolerance, Problem, stack_constraints
 from galapax.core.restarts import Islands, Restarts
 from galapax.core.stop import interrupts
-from galapax.execution.known_points import take_known_values
+from galapax.execution.arguments import take_known_values
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
 from galapax.execution.task import (

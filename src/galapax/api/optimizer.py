@@ -39,7 +39,6 @@ from galapax.api.trials import (
 from galapax.core import restarts as restart_policies
 from galapax.core.algorithm import Algorithm, Budget, TakesKnownValues, count_repairs, with_python_integers
 from galapax.core.checks import check_integer, pluralize
-from galapax.core.direction import check_direction_count, check_maximize, count_directions, objective_signs, orient
 from galapax.core.errors import InputError
 from galapax.core.hints import suggest_arguments
 from galapax.core.options import Compute, Options
@@ -50,13 +49,22 @@ from galapax.core.problem import (
     Population,
     Problem,
     Shape,
+    check_direction_count,
+    check_maximize,
     check_tolerance,
+    count_directions,
     derive_eq_tolerance,
+    objective_signs,
+    orient,
 )
 from galapax.core.restarts import STOP_CONFIDENCE, NextSearch, Restarts, SearchSummary
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
-from galapax.execution.arguments import DEFAULT_TOLERANCE, parse_initial_points, shrink_population_to_budget
-from galapax.execution.known_points import KnownPoints
+from galapax.execution.arguments import (
+    DEFAULT_TOLERANCE,
+    KnownPoints,
+    parse_initial_points,
+    shrink_population_to_budget,
+)
 from galapax.execution.memory import check_population
 from galapax.execution.schedules import RestartState
 from galapax.execution.search import Carry, Search
@@ -64,8 +72,8 @@ from galapax.numerics import compile_cache, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
 from galapax.objective.evaluation_log import NO_RUN, EvaluationLog, Failed
 from galapax.objective.function_identity import is_differentiable
+from galapax.objective.pool import Answer, Call, Failure
 from galapax.objective.traced import Traced, trace
-from galapax.objective.worker import Answer, Call, Failure
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.result import Result
 

@@ -21,8 +21,7 @@ from galapax.core.algorithm import (
     insert_immigrants,
 )
 from galapax.core.checks import abbreviate, as_float_array
-from galapax.core.direction import Maximize, orient
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, describe_traceback, warn
 from galapax.core.options import Options
 from galapax.core.problem import (
     HISTORY_FIRST_COLUMN,
@@ -31,20 +30,21 @@ from galapax.core.problem import (
     Columns,
     EqTolerance,
     Evaluation,
+    Maximize,
     Population,
     Problem,
     Record,
     Shape,
+    orient,
 )
-from galapax.core.user_code import describe_traceback, warn
 from galapax.core.variables import Label
+from galapax.execution.arguments import KnownPoints
 from galapax.execution.assemble import plain_options, versions
-from galapax.execution.known_points import KnownPoints
 from galapax.execution.search import Carry, Finished, Search, run_axes
 from galapax.metrics.indicators import non_dominated
 from galapax.numerics import compile_cache, devices, random
 from galapax.objective.evaluation_log import summarise
-from galapax.objective.worker import Answer, Failure
+from galapax.objective.pool import Answer, Failure
 from galapax.results.evaluations import Evaluations
 from galapax.results.front import build_front, knee
 from galapax.results.result import History, Result

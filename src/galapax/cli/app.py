@@ -11,11 +11,11 @@ import jax
 import typer
 
 from galapax import algorithms
-from galapax.api.compare import compare as run_compare
+from galapax.api.experiments import compare as run_compare
+from galapax.api.experiments import sweep as run_sweep
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
-from galapax.api.sweep import sweep as run_sweep
-from galapax.cli import error_report, output, parsing
+from galapax.cli import output, parsing
 from galapax.cli import shell_options as options
 from galapax.cli.selftest import checks as run_checks
 from galapax.core.errors import InputError
@@ -44,7 +44,7 @@ def view(
     host: options.Host = None,
 ) -> None:
     """Show a saved run, open its report, replay it in the browser, draw its figures, or export it to files."""
-    with error_report.report_errors():
+    with output.report_errors():
         if export not in (None, "csv", "json", "gagpu"):
             raise InputError(f"--export takes csv, json or gagpu; got {export!r}.")
         saved = load(folder)
@@ -84,7 +84,7 @@ def view(
 
 def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None:
     """Show the algorithms and the built-in problems, with their key facts."""
-    with error_report.report_errors():
+    with output.report_errors():
         if what not in ("all", "algorithms", "problems"):
             raise InputError(f"list takes algorithms, problems or all; got {what!r}.")
         facts = {
@@ -101,7 +101,7 @@ def list_(what: options.Listed = "all", as_json: options.AsJson = False) -> None
 
 def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> None:
     """Check galapax on this machine: known optima, operators, CPU against device, resume after a kill, speed."""
-    with error_report.report_errors():
+    with output.report_errors():
         disk_cache.enable()
         checks, began = [], time.perf_counter()
         for check in run_checks():
@@ -123,7 +123,7 @@ def selftest(as_json: options.AsJson = False, quiet: options.Quiet = False) -> N
 
 def reproduce(paper: options.PaperName, quick: options.Quick = False, out: options.PaperOut = None) -> None:
     """Reproduce published results and print our tables next to the published ones."""
-    with error_report.report_errors():
+    with output.report_errors():
         if paper not in (*PAPERS, "all"):
             raise InputError(f"reproduce takes {', '.join(PAPERS)} or all; got {paper!r}.")
         output.check_folder(out, force=True)
@@ -164,7 +164,7 @@ def run_solve(context: typer.Context, problem: str, arguments: options.Arguments
         disk_cache.enable()
     else:
         disk_cache.disable()
-    with error_report.report_errors(problem):
+    with output.report_errors(problem):
         devices.connect(arguments.coordinator, arguments.process_id, arguments.num_processes)
         if devices.process_index():  # the first one shows and writes
             arguments.quiet, arguments.as_json, arguments.out, arguments.live = True, False, None, False
@@ -234,7 +234,7 @@ def resume_run(
     problem: options.ResumedProblem = None,
 ) -> None:
     """Continue a run of `galapax solve --checkpoint FILE` as if it had never stopped."""
-    with error_report.report_errors():
+    with output.report_errors():
         saved = parsing.read_checkpoint_options(file, problem)
     defaults = dict.fromkeys((*options.run_options(), *options.SOLVE)) | options.DEFAULTS | saved
     now = vars(arguments) | {"checkpoint": file, "resume": True}
@@ -263,7 +263,7 @@ def sweep(
     """
     disk_cache.enable()
     quiet, as_json = arguments.quiet, arguments.as_json
-    with error_report.report_errors(problem):
+    with output.report_errors(problem):
         output.check_folder(arguments.out, arguments.force, "study.json")
         template = algorithms.get(algorithm)
         loaded = parsing.load_problem(problem, arguments.dim)
@@ -295,7 +295,7 @@ def compare(arguments: options.Arguments) -> None:
     """
     disk_cache.enable()
     quiet, as_json, suite = arguments.quiet, arguments.as_json, arguments.suite
-    with error_report.report_errors():
+    with output.report_errors():
         output.check_folder(arguments.out, arguments.force, "study.json")
         problems = parsing.load_problems(arguments.problem, suite, arguments.dim, arguments.instance)
         if arguments.target is not None:

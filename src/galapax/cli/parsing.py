@@ -20,16 +20,15 @@ from galapax.api.minimax import ACCEPTED_OPTIONS, default_coevolution
 from galapax.cli.shell_options import SOLVE, SUITE_ALGORITHMS, Arguments, run_options
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_integer, check_positive
-from galapax.core.direction import objective_signs
 from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.options import Options, group_arguments
-from galapax.core.problem import MinMaxProblem, Problem
+from galapax.core.problem import MinMaxProblem, Problem, objective_signs
 from galapax.core.restarts import Islands
 from galapax.execution.arguments import count_named_objectives
 from galapax.execution.observers import Checkpoint
 from galapax.execution.task import MIN_DEFAULT_GENERATIONS, default_algorithm, resolve_options
 from galapax.objective.function_identity import count_objectives
-from galapax.operators import differential
+from galapax.operators import variation
 from galapax.results.front import ASK_USER, CHOICE_RULES
 from galapax.results.front import choose as choose_point
 from galapax.storage import checkpoint, gagpu
@@ -39,7 +38,7 @@ NOT_RESUMED_OPTIONS = {
     "problem", "max_seconds", "threads", "coordinator", "process_id", "num_processes", "checkpoint", "resume", "live",
     "port", "host", "open_page", "wait", "paused", "quiet", "as_json", "use_cache",
 }  # fmt: skip
-NAMED_OPERATORS = {f.__name__: f for f in (differential.rand_1, differential.best_1)}  # that a hyper-parameter can be
+NAMED_OPERATORS = {f.__name__: f for f in (variation.rand_1, variation.best_1)}  # that a hyper-parameter can be
 VALUE_DESCRIPTIONS = {
     int: "a whole number",
     float: "a number",

@@ -21,7 +21,7 @@ from galapax.api.minimize import minimize
 from galapax.core.options import Compute
 from galapax.execution.observers import Checkpoint
 from galapax.numerics import devices, random
-from galapax.operators.differential import binomial_crossover, draw_partners
+from galapax.operators.variation import binomial_crossover, draw_partners
 
 SELFTEST_RUNS = 40
 KILLED_PROGRAM = "import sys; from galapax.cli.selftest import run_resumable; run_resumable(sys.argv[1], slow=True)"

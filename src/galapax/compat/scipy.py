@@ -50,7 +50,7 @@ from galapax.core.stop import Stop
 from galapax.core.variables import Variable, real
 from galapax.execution.observers import Progress
 from galapax.numerics import random
-from galapax.operators.differential import best_1, rand_1
+from galapax.operators.variation import best_1, rand_1
 
 if TYPE_CHECKING:
     from scipy.optimize import Bounds, OptimizeResult

@@ -22,8 +22,8 @@ from galapax.core.errors import InputError
 from galapax.core.problem import Function, Population, stack_constraints
 from galapax.core.space import is_variables, variables_from_integrality
 from galapax.numerics import devices
+from galapax.objective.pool import Functions
 from galapax.objective.remote import pickle_functions
-from galapax.objective.worker import Functions
 from galapax.operators.selection import no_worse
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from galapax.core.errors import EvaluationError, InputError, UnknownArgument, unknown_name_error
-from galapax.core.user_code import shows_all_frames
+from galapax.core.errors import EvaluationError, InputError, UnknownArgument, shows_all_frames, unknown_name_error
 
 _LIMITS = "generations, max_evaluations, max_seconds, target, patience or tolerance, several at once if you like"
 _RATES = "write algorithm=gx.ThreeParentGA() or another with the rates that it has; galapax list shows them"
@@ -35,7 +34,7 @@ KEYWORDS = {
     _RATES: "cxpb mutpb crossover crossover_rate mutation_rate selection",
     "write algorithm=gx.CMAES(sigma0=0.2), a share of the box": "sigma0 sigma",
     "write algorithm=gx.DE(mutation=rand_1) for rand1bin, or best_1 for best1bin; both are in "
-    "galapax.operators.differential": "strategy variant",
+    "galapax.operators.variation": "strategy variant",
     "write target": "stop_fitness ftarget f_target target_value fitness_threshold",
     "write tolerance, a share of the box within which a population counts as converged": "tol atol rtol",
     "write tolerance, a share of the box": "xtol tolx x_tol",

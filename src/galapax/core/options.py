@@ -26,8 +26,8 @@ from galapax.core.checks import (
     check_size,
     items,
 )
-from galapax.core.direction import Maximize, check_maximize
 from galapax.core.errors import InputError
+from galapax.core.problem import Maximize, check_maximize
 from galapax.core.restarts import Islands, Restarts, parse_islands
 
 Engine = Literal["auto", "xla", "fused", "native"]

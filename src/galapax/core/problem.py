@@ -1,13 +1,15 @@
 """Problems, and what comes of them: evaluations of candidates, populations, and records of generations.
 
-A problem is a box or declared variables, an objective of one solution, and its constraints.
+A problem is a box or declared variables, an objective of one solution, and its constraints. Inside, every objective is
+minimised: a value as the user means it is the minimised value times the sign of its objective, and the other way round.
+The functions on directions here are the only ones that change signs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,49 @@ from galapax.core.space import Bounds as Bounds
 from galapax.core.space import GeneFunction, NumberArray, Space, VectorFunction, as_space, is_variables
 from galapax.core.space import as_bounds as as_bounds
 from galapax.core.space import box as box
+
+Maximize = bool | tuple[bool, ...]  # of all objectives, or of each
+Values = TypeVar("Values", bound=Any)  # an array of NumPy or JAX
+
+
+def check_maximize(value: Any, name: str = "maximize") -> Maximize:
+    """Return a valid `maximize`: a bool for all objectives, or a tuple with one for each."""
+    is_list = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    entries = list(value) if is_list else [False if value is None else value]
+    if not entries or not all(isinstance(v, bool | np.bool_) or (type(v) is int and v in (0, 1)) for v in entries):
+        raise InputError(
+            f"{name} must be True, False, or a list with one of them for each objective, such as [True, False]; "
+            f"got {abbreviate(value)}."
+        )
+    return tuple(map(bool, entries)) if is_list else bool(entries[0])
+
+
+def check_direction_count(maximize: Maximize, n_objectives: int, problem_name: str) -> None:
+    """Raise an InputError unless there is one direction for all objectives, or one for each."""
+    if not isinstance(maximize, bool) and len(maximize) != n_objectives:
+        count = "1 objective" if n_objectives == 1 else f"{n_objectives} objectives"
+        entries = "1 entry" if len(maximize) == 1 else f"{len(maximize)} entries"
+        raise InputError(
+            f"maximize has {entries}, and {problem_name!r} has {count}: give one entry for each objective, or True or "
+            "False for all of them."
+        )
+
+
+def count_directions(maximize: Maximize) -> int | None:
+    """Return the number of objectives that `maximize` names one by one; None if it is for all of them."""
+    return None if isinstance(maximize, bool) else len(maximize)
+
+
+def objective_signs(maximize: bool | Sequence[bool]) -> np.ndarray:
+    """Return the signs of the objectives, (m,), or (1,) for all of them: -1 where one is maximised, else 1."""
+    return np.where(np.atleast_1d(np.asarray(maximize, bool)), -1.0, 1.0)
+
+
+def orient(objectives: Values, maximize: Maximize) -> Values:
+    """Convert objectives (..., m) that the user means to those that are minimised, or back, in their own dtype."""
+    if isinstance(maximize, bool):
+        return -objectives if maximize else objectives
+    return objectives * objective_signs(maximize).astype(objectives.dtype)
 
 
 class Shape(NamedTuple):
@@ -113,7 +158,7 @@ class Columns(NamedTuple):
         return self.hypervolume and self.shape.objectives > MAX_EXACT_HYPERVOLUME_OBJECTIVES
 
 
-MAX_EXACT_HYPERVOLUME_OBJECTIVES = 3  # objectives whose hypervolume is not estimated, see metrics/hypervolume.py
+MAX_EXACT_HYPERVOLUME_OBJECTIVES = 3  # objectives whose hypervolume is not estimated, see metrics/indicators.py
 FAILED_COLUMN = 1  # failed evaluations; the next column counts all evaluations
 HISTORY_FIRST_COLUMN = 2  # the columns before it only serve to count
 

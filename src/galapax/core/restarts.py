@@ -18,8 +18,7 @@ import numpy as np
 
 from galapax.core.algorithm import Algorithm, double_population, scale_spread
 from galapax.core.checks import check_integer
-from galapax.core.errors import InputError
-from galapax.core.stability import experimental
+from galapax.core.errors import InputError, experimental
 from galapax.core.stop import UNLIMITED, Stop
 
 SAME_POINT_DISTANCE = 1e-6  # share of the box within which two end points count as the same

@@ -10,7 +10,7 @@ An algorithm searches in genes, one float per variable, so that every algorithm 
 
 `Space.decode` is the only way from genes to x, the numbers that a user sees. It rounds codes and gives an inactive
 conditional variable its lower limit, so that no function is called between two codes and an inactive gene changes
-nothing. `Space.to_arguments` turns x into the arguments of the user's functions. `operators/discrete.py` rounds
+nothing. `Space.to_arguments` turns x into the arguments of the user's functions. `operators/variation.py` rounds
 candidates to codes.
 
 A choice among labels is an index in a function that JAX traces; comparing it with a label would never be true and give

@@ -15,7 +15,6 @@ import numpy as np
 from galapax import algorithms
 from galapax.core.algorithm import name_methods
 from galapax.core.checks import abbreviate
-from galapax.core.direction import orient
 from galapax.core.errors import InputError
 from galapax.core.options import LEAVES, Options, read
 from galapax.core.problem import (
@@ -26,6 +25,7 @@ from galapax.core.problem import (
     ProblemDescription,
     Record,
     Shape,
+    orient,
 )
 from galapax.core.restarts import SUCCESS_CONFIDENCE
 from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code

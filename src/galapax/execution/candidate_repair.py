@@ -12,8 +12,8 @@ from galapax.core.algorithm import count_candidate_evaluations
 from galapax.core.problem import CandidateEvaluation, EqTolerance
 from galapax.numerics import random
 from galapax.operators.constraint_handling import difference_jacobian, difference_points, newton_repair
-from galapax.operators.discrete import round_codes
 from galapax.operators.sampling import sample_uniform
+from galapax.operators.variation import round_codes
 
 if TYPE_CHECKING:
     from galapax.execution.search import Carry, Search

@@ -20,7 +20,7 @@ from jax import Array
 from galapax.core.errors import InputError
 from galapax.core.problem import Columns, Population
 from galapax.core.stop import RUNNING, STOP_CODES, Interrupts, Stop
-from galapax.execution.known_points import KnownPoints
+from galapax.execution.arguments import KnownPoints
 from galapax.execution.observers import ChunkView
 from galapax.execution.search import Carry, Finished, Search
 from galapax.execution.state import (

@@ -29,7 +29,7 @@ from galapax.execution.task import Task
 from galapax.metrics.indicators import non_dominated
 from galapax.numerics import devices, random
 from galapax.numerics.compile_cache import CompileTimer
-from galapax.operators import migration
+from galapax.operators.ranking import first_front
 
 
 class Migration:
@@ -106,7 +106,7 @@ def _select_emigrants(count: int, best: bool, search: Search, keys: Array, carry
     state = active_state(carry)
 
     def one(key: Array, population: Population) -> Array:
-        return migration.select_emigrants(
+        return select_emigrants(
             random.fold_in(random.fold_in(key, number), random.Stream.EMIGRATION), population, count, best
         )
 
@@ -123,7 +123,7 @@ def _insert_immigrants(
 
     def one(algorithm: Algorithm, key: Array, state: State, arrivals: Array, n_used: Array) -> State:
         key = random.fold_in(random.fold_in(key, number), random.Stream.IMMIGRATION)
-        rows = migration.select_replaced_rows(key, state.parents, state.candidates.shape[0], n_used, count, worst)
+        rows = select_replaced_rows(key, state.parents, state.candidates.shape[0], n_used, count, worst)
         return insert_immigrants(algorithm, state, rows, arrivals)
 
     axes = run_axes(state)
@@ -329,3 +329,39 @@ def _merge_histories(task: Task, rows: np.ndarray, n_generations: np.ndarray, n_
             best_island = islands.hypervolume.argmax(axis=0)[None]
             record.hypervolume_error[...] = np.take_along_axis(islands.hypervolume_error, best_island, axis=0)[0]
     return merged
+
+
+# --- who leaves an island, and whose place an arrival takes: n individuals, d genes, m migrants -----------------------
+
+
+def select_emigrants(key: Array, population: Population, count: int, best: bool) -> Array:
+    """Copies (m, d) of the individuals that leave, in order: the best, or any."""
+    n, n_objectives = population.objectives.shape
+    words = random.bits(key, (n,))
+    failed = ~jnp.isfinite(population.objectives).all(axis=-1)
+    if not best:
+        order = jnp.lexsort((words, failed))
+    elif n_objectives > 1:  # any of the first front
+        order = jnp.lexsort((words, ~first_front(population.objectives, population.violation), failed))
+    else:
+        order = jnp.lexsort(_sort_keys(population))
+    return population.x[order[:count]]
+
+
+def select_replaced_rows(key: Array, parents: Population, rows: int, in_use: Array, count: int, worst: bool) -> Array:
+    """Which of the `rows` candidates make room for arrivals, (m,); those beyond the first `in_use` are never evaluated.
+
+    A candidate's parent is the one with its number, where there are as many.
+    """
+    unused = jnp.arange(rows, dtype=jnp.int32) >= in_use
+    if worst and parents.objectives.shape[0] == rows and parents.objectives.shape[1] == 1:
+        order = jnp.lexsort((*_sort_keys(parents), ~unused))
+        return order[rows - count :]
+    order = jnp.lexsort((random.bits(key, (rows,)), unused))
+    return order[:count]
+
+
+def _sort_keys(population: Population) -> tuple[Array, ...]:
+    """What to sort by, the most important last: feasible ones first, then the better."""
+    values = population.objectives[:, 0]
+    return (values,) if population.violation is None else (values, population.violation)

@@ -23,9 +23,8 @@ from jax import Array
 
 from galapax import algorithms
 from galapax.core.checks import check_bool, check_integer, check_number
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, experimental
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, ProblemDescription, Record, Shape
-from galapax.core.stability import experimental
 from galapax.core.stop import Stop
 from galapax.core.variables import Label
 from galapax.execution.search import Carry, active_state

@@ -30,13 +30,13 @@ from galapax.core.algorithm import (
 from galapax.core.problem import Bounds, CandidateEvaluation, Columns, Population, Record, Shape
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
-from galapax.metrics.hypervolume import hypervolume_by_generation
+from galapax.metrics.indicators import hypervolume_by_generation
 from galapax.numerics import devices, random
 from galapax.objective.hoist_constants import Constants
 from galapax.objective.traced import append_keys
-from galapax.operators.discrete import round_codes, snap_to_grid
 from galapax.operators.ranking import first_front, is_feasible
 from galapax.operators.selection import best_index
+from galapax.operators.variation import round_codes, snap_to_grid
 
 
 class CandidatesOnly(NamedTuple):

@@ -21,7 +21,6 @@ from galapax.core.stop import RUNNING, UNLIMITED, Interrupts, Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
 from galapax.execution.batch_runner import RunContext, open_black_box
 from galapax.execution.compiled import select_engine
-from galapax.execution.estimate import estimate_answers, recheck_answers
 from galapax.execution.fingerprint import fingerprint
 from galapax.execution.host_loop import Notify, Watch
 from galapax.execution.island_schedule import IslandSchedule
@@ -35,7 +34,7 @@ from galapax.execution.observers import (
     open_observers,
     read_best,
 )
-from galapax.execution.polish import check_polish, polish, precompile_if_expected
+from galapax.execution.polish import check_polish, estimate_answers, polish, precompile_if_expected, recheck_answers
 from galapax.execution.schedules import IndependentSchedule, RestartSchedule, Schedule, run_schedule
 from galapax.execution.state import CheckpointSession, Outcome, Polish, Track, best_of_run
 from galapax.execution.task import NOISY_SEARCH_SHARE, Task

@@ -16,8 +16,7 @@ from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
-from galapax.core.direction import check_direction_count, objective_signs
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, warn
 from galapax.core.options import Options, threads_from_environment
 from galapax.core.problem import (
     Columns,
@@ -26,14 +25,16 @@ from galapax.core.problem import (
     Problem,
     ProblemDescription,
     Shape,
+    check_direction_count,
     check_tolerance,
     derive_eq_tolerance,
+    objective_signs,
 )
 from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
-from galapax.core.user_code import warn
 from galapax.execution.arguments import (
     MAX_DEFAULT_EVALUATIONS,
+    KnownPoints,
     check_islands,
     check_noisy,
     count_devices,
@@ -43,6 +44,7 @@ from galapax.execution.arguments import (
     default_evaluations,
     default_tolerance,
     generation_limit,
+    judge_known_values,
     parse_goals,
     parse_initial_points,
     plan_repairs,
@@ -50,7 +52,6 @@ from galapax.execution.arguments import (
     reserve_for_polish,
     shrink_population_to_budget,
 )
-from galapax.execution.known_points import KnownPoints, judge_known_values
 from galapax.execution.memory import check_memory, check_population
 from galapax.execution.search import Search, TracedObjective
 from galapax.metrics import indicators

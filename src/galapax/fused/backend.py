@@ -21,7 +21,7 @@ from jax import Array
 from jax.experimental import buffer_callback
 
 from galapax.core.algorithm import estimate_cost
-from galapax.core.stability import experimental
+from galapax.core.errors import experimental
 from galapax.execution.compiled import Call, Pace
 from galapax.execution.host_loop import Slice
 from galapax.execution.memory import map_on_threads

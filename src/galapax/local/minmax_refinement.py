@@ -24,8 +24,8 @@ from galapax.local.augmented_lagrangian import Interval, LagrangianDescent
 from galapax.local.lbfgs import ENDED, Descent
 from galapax.local.refine import GRADIENT_COST
 from galapax.numerics import compile_cache, random
-from galapax.operators.differential import best_1, evolve_generation, rand_1
 from galapax.operators.sampling import sample_uniform
+from galapax.operators.variation import best_1, evolve_generation, rand_1
 
 if TYPE_CHECKING:
     from galapax.objective.game import Game, TracedGame

@@ -19,8 +19,11 @@ import contextlib
 import dataclasses
 import enum
 import hashlib
+import importlib.machinery
+import importlib.util
 import os
 import pickle
+import sys
 import threading
 import time
 import types
@@ -28,6 +31,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -38,8 +42,37 @@ import numpy as np
 from jax.experimental import serialize_executable
 
 from galapax.core.errors import OutOfMemory
-from galapax.numerics import devices, disk_cache, lapack
+from galapax.numerics import devices, disk_cache
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
+
+LAPACK_MODULES = ("cython_blas", "cython_lapack")
+
+
+@lru_cache(maxsize=1)
+def preload() -> None:
+    """Import the two modules, once. Where that does not work JAX imports them in its own way."""
+    if "scipy.linalg" in sys.modules:
+        return
+    scipy = importlib.util.find_spec("scipy")
+    if scipy is None or scipy.origin is None:
+        return
+    folder = Path(scipy.origin).parent / "linalg"
+    for name in LAPACK_MODULES:
+        files = [folder / f"{name}{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
+        file = next((f for f in files if f.is_file()), None)
+        if file is None or f"scipy.linalg.{name}" in sys.modules:
+            return
+        full = f"scipy.linalg.{name}"
+        loader = importlib.machinery.ExtensionFileLoader(full, str(file))
+        spec = importlib.util.spec_from_loader(full, loader)
+        assert spec is not None
+        try:
+            sys.modules[full] = module = importlib.util.module_from_spec(spec)
+            loader.exec_module(module)
+        except Exception:  # a SciPy with another layout
+            sys.modules.pop(full, None)
+            return
+
 
 REPR_TYPES = (  # whose `repr` is the same in every process
     bool,
@@ -146,7 +179,7 @@ def _prepare_lapack() -> None:
 
     A program loaded from disk was lowered elsewhere, and its calls would have no target.
     """
-    lapack.preload()
+    preload()
     try:
         jaxlib.lapack.prepare_lapack_call("potrf_ffi", np.float32)
     except Exception:  # another version of jaxlib: lowering does the same, in ten times the time
@@ -523,7 +556,7 @@ def _compile_program(
 
     hits_before = jax_cache_hits()
     if on_cpu():
-        lapack.preload()
+        preload()
 
     # a new function each time: JAX caches traces per function object, so a program evicted here is freed there, too
     def program(*arguments: object) -> Any:

@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from galapax.core.direction import Maximize, orient
-from galapax.core.errors import EvaluationError, InputError
+from galapax.core.errors import EvaluationError, InputError, as_user_error
 from galapax.core.options import Workers
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
     OUTPUT_NAMES,
+    Maximize,
     Problem,
     Shape,
     derive_eq_tolerance,
+    orient,
     returned_by_fun,
 )
-from galapax.core.user_code import as_user_error
-from galapax.objective import worker
+from galapax.objective import pool
 from galapax.objective.evaluation_log import EvaluationLog, Failed, WorkerTraceback
 from galapax.objective.function_identity import check_arity, check_names
+from galapax.objective.pool import Answer, Call, Failure, Functions
 from galapax.objective.remote import RemoteEvaluator
-from galapax.objective.worker import Answer, Call, Failure, Functions
 
 MAX_SHOWN_FAILURES = 5  # failed points that are kept for the result
 MAX_LOOKED_AT_FAILURES = 100  # failures among which penalties are looked for
@@ -289,9 +289,9 @@ class BlackBox:
             answer = None if call is None else call.answer
         else:
             answer = (
-                worker.evaluate_vectorized(needed_functions, point[None])[0]
+                pool.evaluate_vectorized(needed_functions, point[None])[0]
                 if self.functions.vectorized
-                else worker.evaluate_point(needed_functions, point)
+                else pool.evaluate_point(needed_functions, point)
             )
         values = answer if isinstance(answer, dict) else {}
         names = [name for name in self.widths if name != "fun"]
@@ -344,7 +344,7 @@ class BlackBox:
             if self.remote is not None:
                 calls = self.remote(points[places], self.late)
             elif self.functions.vectorized:
-                calls = list(worker.call_functions(self.functions, points[places]))
+                calls = list(pool.call_functions(self.functions, points[places]))
             else:
                 self._call_each(points, places, rows)
             self.calling = False
@@ -365,7 +365,7 @@ class BlackBox:
         is_first_call = len(self.log) == self.log.n_known
         raises_first = not self.workers.retries and self.on_failure is None and is_first_call
         for i in places:
-            call = worker.call_point(self.functions.calls, points[i])
+            call = pool.call_point(self.functions.calls, points[i])
             self._note_call(points[i], i, call, rows)
             is_failure = isinstance(call.answer, Failure)
             has_raised = isinstance(call.answer, Failure) and bool(call.answer.traceback)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.problem import OUTPUT_NAMES, CandidateEvaluation, EqTolerance
-from galapax.objective.worker import Answer, Call, Failure
+from galapax.objective.pool import Answer, Call, Failure
 
 RESAMPLES = 3  # fresh points that may take the place of one that failed
 

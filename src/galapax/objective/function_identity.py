@@ -24,10 +24,8 @@ import numpy as np
 
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import abbreviate
-from galapax.core.direction import Maximize, check_direction_count
-from galapax.core.errors import InputError
-from galapax.core.problem import Function, Problem, Shape
-from galapax.core.user_code import warn
+from galapax.core.errors import InputError, warn
+from galapax.core.problem import Function, Maximize, Problem, Shape, check_direction_count
 
 LIBRARIES = ("jax", "numpy", "math", "galapax")
 # names that suggest hidden state or randomness; such functions are always retraced

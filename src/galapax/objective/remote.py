@@ -19,12 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from galapax.core.checks import pluralize
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, warn
 from galapax.core.options import Workers
-from galapax.core.user_code import warn
-from galapax.objective import worker
-from galapax.objective.pool import Pool
-from galapax.objective.worker import Call, Failure, Functions, TaskResult
+from galapax.objective import pool
+from galapax.objective.pool import Call, Failure, Functions, Pool, TaskResult
 
 AUTO_WORKERS_TIMEOUT = 300.0  # seconds without a living worker, where the executor can tell
 CHECK_SECONDS = 0.5  # between two looks at which workers are alive
@@ -144,7 +142,7 @@ class RemoteEvaluator:
         self._restart_at: float | None = None  # when to start a pool again that could not start
         self._restart_pause = RESTART_SECONDS
         self._restart_error = ""
-        worker.register_functions(self._key, functions)
+        pool.register_functions(self._key, functions)
 
     def _cancel_pending(self) -> None:
         """Cancel the tasks in flight and forget the waiting ones."""
@@ -154,7 +152,7 @@ class RemoteEvaluator:
 
     def close(self) -> None:
         self._cancel_pending()
-        worker.forget_functions(self._key)
+        pool.forget_functions(self._key)
         self.pool.close()
 
     def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[Call | None]:

@@ -21,10 +21,18 @@ import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
-from galapax.core.direction import Maximize, orient
-from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, CandidateEvaluation, EqTolerance, Evaluation, Function, Problem, Shape
-from galapax.core.user_code import as_user_error, user_location, warn
+from galapax.core.errors import InputError, as_user_error, user_location, warn
+from galapax.core.problem import (
+    Bounds,
+    CandidateEvaluation,
+    EqTolerance,
+    Evaluation,
+    Function,
+    Maximize,
+    Problem,
+    Shape,
+    orient,
+)
 from galapax.numerics import compile_cache, trigonometry
 from galapax.numerics.devices import CONFIG, compile_settings, on_cpu
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, Literal

@@ -20,7 +20,7 @@ from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.core.options import Keep
 from galapax.core.problem import MinMaxProblem
-from galapax.operators.differential import best_1, rand_1
+from galapax.operators.variation import best_1, rand_1
 from galapax.papers.reproduction import Log, Measurement, describe_machine, main
 from galapax.results.result import Result, all_runs
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from galapax.core.problem import Function, Problem, as_bounds, box
 from galapax.metrics.indicators import non_dominated
-from galapax.problems import dtlz
-from galapax.problems.dtlz import simplex
+from galapax.problems import scalable_fronts
 from galapax.problems.multiobjective import spread_over
+from galapax.problems.scalable_fronts import simplex
 
 Array = jax.Array
 
@@ -106,7 +106,7 @@ def mw4_objectives(x: Array) -> Array:
 
 
 def mw8_objectives(x: Array) -> Array:
-    return dtlz.on_sphere(_rugged_distance(x, 3) - 1.0, x[:2])
+    return scalable_fronts.on_sphere(_rugged_distance(x, 3) - 1.0, x[:2])
 
 
 def mw13_objectives(x: Array) -> Array:
@@ -210,9 +210,9 @@ def mw8_inside(f: np.ndarray) -> np.ndarray:
 
 def _cut(inside: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:
     """About n points, and not more, of the part of the unit sphere's octant that is inside."""
-    asked = int(n / inside(dtlz.octant_front(3, 2000)).mean())
+    asked = int(n / inside(scalable_fronts.octant_front(3, 2000)).mean())
     while True:
-        points = dtlz.octant_front(3, asked)
+        points = scalable_fronts.octant_front(3, asked)
         points = points[inside(points)]
         if len(points) <= n:
             return points
@@ -337,28 +337,32 @@ def _c_dtlz(
 
 def c1_dtlz1() -> Problem:
     """C1-DTLZ1 of Jain & Deb (2014): DTLZ1 with a feasible region close to its front."""
-    plain = dtlz.dtlz1()
+    plain = scalable_fronts.dtlz1()
     return _c_dtlz("c1_dtlz1", "Flat front with little room to approach it", plain, c1_dtlz1_limits, 1.0)
 
 
 def c1_dtlz3() -> Problem:
     """C1-DTLZ3 of Jain & Deb (2014): DTLZ3 behind a band without feasible points."""
-    return _c_dtlz("c1_dtlz3", "Spherical front behind an infeasible band", dtlz.dtlz3(), c1_dtlz3_limits, 1.1)
+    return _c_dtlz(
+        "c1_dtlz3", "Spherical front behind an infeasible band", scalable_fronts.dtlz3(), c1_dtlz3_limits, 1.1
+    )
 
 
 def c2_dtlz2() -> Problem:
     """C2-DTLZ2 of Jain & Deb (2014): four separate patches of DTLZ2's front."""
-    return _c_dtlz("c2_dtlz2", "Patches of a sphere", dtlz.dtlz2(), c2_dtlz2_limits, 1.1, c2_dtlz2_front)
+    return _c_dtlz("c2_dtlz2", "Patches of a sphere", scalable_fronts.dtlz2(), c2_dtlz2_limits, 1.1, c2_dtlz2_front)
 
 
 def c3_dtlz1() -> Problem:
     """C3-DTLZ1 of Jain & Deb (2014): the front lies on the edges of three linear constraints."""
-    return _c_dtlz("c3_dtlz1", "Front on three planes", dtlz.dtlz1(), c3_dtlz1_limits, 1.1, c3_dtlz1_front)
+    return _c_dtlz("c3_dtlz1", "Front on three planes", scalable_fronts.dtlz1(), c3_dtlz1_limits, 1.1, c3_dtlz1_front)
 
 
 def c3_dtlz4() -> Problem:
     """C3-DTLZ4 of Jain & Deb (2014): the front lies on the edges of three quadratic constraints."""
-    return _c_dtlz("c3_dtlz4", "Front on three ellipsoids", dtlz.dtlz4(), c3_dtlz4_limits, 2.2, c3_dtlz4_front)
+    return _c_dtlz(
+        "c3_dtlz4", "Front on three ellipsoids", scalable_fronts.dtlz4(), c3_dtlz4_limits, 2.2, c3_dtlz4_front
+    )
 
 
 # of dense samples of the fronts, by `python benchmarks/reference_fronts.py --formulas`, or exact
@@ -366,7 +370,7 @@ TNK_HYPERVOLUME = 0.433391
 MW_HYPERVOLUMES = {1: 0.594021, 2: 0.71, 3: 0.664981, 4: 1.331 - 1 / 6, 8: 0.7750, 13: 3.477889}
 C_DTLZ_HYPERVOLUMES = {
     "c1_dtlz1": 1.0 - 1.0 / 48.0,
-    "c1_dtlz3": dtlz.octant_hypervolume(3),
+    "c1_dtlz3": scalable_fronts.octant_hypervolume(3),
     "c2_dtlz2": 0.7294,
     "c3_dtlz1": 1.331 - 0.125,
     "c3_dtlz4": 8.7908,

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from galapax.core.checks import HTMLRepr, abbreviate
-from galapax.core.direction import objective_signs
 from galapax.core.errors import InputError
-from galapax.core.problem import Population, ProblemDescription
+from galapax.core.problem import Population, ProblemDescription, objective_signs
 from galapax.core.stop import Stop
 from galapax.metrics.statistics import expected_running_time, wilson_interval
-from galapax.results.preference import Ask, ask_in_terminal, choose_by_asking
+from galapax.results.front import Ask, ask_in_terminal, choose_by_asking
 
 if TYPE_CHECKING:
     from pandas import DataFrame

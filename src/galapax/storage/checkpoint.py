@@ -31,7 +31,7 @@ from galapax.execution.search import LastSamples
 from galapax.execution.state import BatchCheckpoint, Estimate, Outcome, Polish, Survivors, Track
 from galapax.numerics import devices
 from galapax.objective.evaluation_log import Failed
-from galapax.objective.worker import Failure
+from galapax.objective.pool import Failure
 from galapax.storage import atomic
 from galapax.version import __version__
 

@@ -20,10 +20,10 @@ from galapax.core.errors import InputError, MissingPackage
 from galapax.core.problem import ProblemDescription
 from galapax.core.space import Space
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations
-from galapax.results.minima_table import Minima
+from galapax.results.many_answers import Minima
 from galapax.results.result import History, Result, Runs, all_runs, constraint_names
 from galapax.results.study import Row, Study, curve_rows
-from galapax.storage import manifest
+from galapax.storage import atomic
 from galapax.storage.atomic import write_bytes
 from galapax.storage.result_format import result_to_json, study_to_json, to_json
 
@@ -187,7 +187,7 @@ def write_csv_files(source: Result | Study, folder: Path) -> list[Path]:
         if source.snapshots:
             texts["snapshots.csv"] = _format_table(snapshots_table(source), source.problem)
     folder.mkdir(parents=True, exist_ok=True)
-    saved_files = manifest.owned_files(folder)
+    saved_files = atomic.owned_files(folder)
     for name, text in texts.items():
         if name not in saved_files:
             write_bytes(folder / name, text.encode())

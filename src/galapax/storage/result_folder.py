@@ -1,7 +1,7 @@
 """A saved run or study: a folder of plain files that is written as a whole and can be loaded again.
 
 result.json (or study.json) and arrays.npz hold everything that `load` reads. The tables beside them are CSV files for
-people and other programs, and are never read back; pictures, a report and manifest.json complete the folder.
+people and other programs, and are never read back; pictures, a report and atomic.json complete the folder.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.results.result import Result
 from galapax.results.study import Study
-from galapax.storage import atomic, manifest
+from galapax.storage import atomic
+from galapax.storage.atomic import Saved
 from galapax.storage.export import csv_files
-from galapax.storage.manifest import Saved
 from galapax.storage.result_format import (
     FORMAT,
     JSON,
@@ -51,7 +51,7 @@ Drawings = Mapping[str, Callable[[Path], object]]  # {file name: writes that fil
 def save(source: Result | Study, folder: str | Path, pictures: Drawings | None = None) -> Path:
     """Write a result or a study to a folder, in place of what an earlier run left there.
 
-    Written are result.json or study.json, arrays.npz, the tables of `export.csv_files`, and manifest.json, which lists
+    Written are result.json or study.json, arrays.npz, the tables of `export.csv_files`, and atomic.json, which lists
     them all. The earlier run is replaced all at once, when the new files are complete.
     pictures: further files and what writes each, given its path: figures, a page, tables in other formats.
     """
@@ -94,14 +94,14 @@ def _replace_run(folder: Path, write_numbers: Callable[[Path], None], pictures: 
 
         def prepare() -> list[str]:
             new_names = [file.name for file in stage.iterdir()]
-            manifest.refuse_unowned(folder, [*new_names, *pictures, manifest.NAME])
-            for name in manifest.rename_modified(folder):
+            atomic.refuse_unowned(folder, [*new_names, *pictures, atomic.NAME])
+            for name in atomic.rename_modified(folder):
                 _warn(f"A file in {folder} has been changed since galapax wrote it; it is kept as {name}.")
             nonlocal manifest_text
-            manifest_text = manifest.write(stage, {})
-            return [name for name in manifest.owned_files(folder) if name not in (*new_names, manifest.NAME)]
+            manifest_text = atomic.write(stage, {})
+            return [name for name in atomic.owned_files(folder) if name not in (*new_names, atomic.NAME)]
 
-        atomic.replace_files(folder, stage, prepare, manifest.NAME, manifest.accept_pending)
+        atomic.replace_files(folder, stage, prepare, atomic.NAME, atomic.accept_pending)
     if pictures:
         _add_pictures(folder, pictures, manifest_text)
     return folder
@@ -123,14 +123,14 @@ def _add_pictures(folder: Path, pictures: Drawings, manifest_text: bytes) -> Non
                     _warn(f"{name} could not be drawn ({_describe(error)}); the run in {folder} is saved without it.")
 
             def prepare() -> list[str]:
-                saved = manifest.Saved(folder)
+                saved = atomic.Saved(folder)
                 if saved.text != manifest_text:
                     raise InputError("another run was saved there in the meantime")
-                manifest.refuse_unowned(folder, pictures)
-                manifest.write(stage, saved.files)
+                atomic.refuse_unowned(folder, pictures)
+                atomic.write(stage, saved.files)
                 return []
 
-            atomic.replace_files(folder, stage, prepare, manifest.NAME, manifest.accept_pending)
+            atomic.replace_files(folder, stage, prepare, atomic.NAME, atomic.accept_pending)
     except (OSError, InputError) as error:
         _warn(f"The pictures of the run in {folder} could not be saved ({_describe(error)}); the run itself was saved.")
 
@@ -141,7 +141,7 @@ def _explain_os_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        previous = ", and so is the run that was saved there before" if manifest.owned_files(folder) else ""
+        previous = ", and so is the run that was saved there before" if atomic.owned_files(folder) else ""
         raise OSError(
             f"The run could not be saved to {folder}: {error.strerror or error}. The result itself is intact{previous}."
         ) from error

@@ -14,16 +14,24 @@ from typing import Any
 import numpy as np
 
 from galapax.core.checks import abbreviate, as_integer_if_whole
-from galapax.core.direction import check_direction_count, check_maximize
 from galapax.core.errors import InputError
-from galapax.core.problem import Bounds, MinMaxProblem, Population, Problem, ProblemDescription, missing_function
+from galapax.core.problem import (
+    Bounds,
+    MinMaxProblem,
+    Population,
+    Problem,
+    ProblemDescription,
+    check_direction_count,
+    check_maximize,
+    missing_function,
+)
 from galapax.core.space import Space
 from galapax.core.stop import Stop
 from galapax.core.variables import boolean, choice, integer, real
 from galapax.objective.evaluation_log import Failed
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
-from galapax.results.minima_table import Minima
+from galapax.results.many_answers import Minima
 from galapax.results.result import History, Result, Robust, Runs
 from galapax.results.study import Study
 

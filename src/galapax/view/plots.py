@@ -25,7 +25,7 @@ from matplotlib.typing import ColorType
 from galapax.core.checks import escape_mathtext
 from galapax.core.errors import InputError
 from galapax.core.problem import ProblemDescription
-from galapax.results.illumination import Illumination
+from galapax.results.many_answers import Illumination
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.view import figure_data, maps

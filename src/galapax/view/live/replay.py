@@ -23,8 +23,7 @@ from galapax.execution import observers
 from galapax.execution.observers import Facts
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
-from galapax.view.live.contours import ContourGrids
-from galapax.view.live.messages import JsonObject, describe_run, pack_frame, to_json_number
+from galapax.view.live.messages import ContourGrids, JsonObject, describe_run, pack_frame, to_json_number
 from galapax.view.live.session import COMMANDS, MAX_LIVE_POINTS, MAX_SPEED, MIN_SPEED, SPEED_ERROR, PageServer
 
 REPLAY_SECONDS = 12.0  # duration of a replay, unless the viewer chooses another speed

@@ -20,15 +20,13 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from galapax.core.direction import objective_signs
-from galapax.core.problem import Record
+from galapax.core.problem import Record, objective_signs
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
 from galapax.execution import observers
 from galapax.execution.observers import ChunkView, Facts, Progress, time_left
 from galapax.execution.state import Track
 from galapax.numerics import devices
-from galapax.view.live.contours import ContourGrids
-from galapax.view.live.messages import JsonObject, describe_run, pack_frame, to_json_number
+from galapax.view.live.messages import ContourGrids, JsonObject, describe_run, pack_frame, to_json_number
 
 FRAME_INTERVAL = 0.2  # seconds; a frame that is expensive to make comes less often
 ROW_INTERVAL = 0.2  # seconds, and three times that without viewers

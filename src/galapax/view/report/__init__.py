@@ -7,7 +7,6 @@ page larger by megabytes. What the figures show is computed in view/figure_data.
 """
 
 from galapax.view.report.figures import MAX_CURVE_POINTS, MAX_FRONT_ROWS
-from galapax.view.report.result_page import render_result
-from galapax.view.report.study_page import render_study
+from galapax.view.report.pages import render_result, render_study
 
 __all__ = ["MAX_CURVE_POINTS", "MAX_FRONT_ROWS", "render_result", "render_study"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from galapax.core.algorithm import Population
 from galapax.core.problem import Problem, ProblemDescription, missing_function
-from galapax.results.illumination import Illumination
+from galapax.results.many_answers import Illumination
 from galapax.results.result import History, Result, all_runs
 from galapax.view import animation, figure_data, maps, summary_tables
 from galapax.view.report.page import (
