@@ -121,7 +121,7 @@ def in_batches(monkeypatch):
     """in_batches(3): from now on memory holds three runs at once, a slice each."""
 
     def limit(runs):
-        monkeypatch.setattr(memory, "MOST", 1)
+        monkeypatch.setattr(memory, "MAX_CPU_SLICE_RUNS", 1)
         monkeypatch.setattr(memory, "NEGLIGIBLE_SHARE", 0.0)
         monkeypatch.setattr(memory, "runs_that_fit", lambda *about: runs)
 

@@ -28,7 +28,7 @@ def modified_rastrigin(x):
 @pytest.mark.parametrize("restarts", ["auto", pytest.param("bipop", marks=slow), pytest.param("ipop", marks=slow)])
 def test_no_run_of_an_ensemble_exceeds_its_limit(restarts, monkeypatch):
     """Each run has spent something else when its next search begins, in every slice."""
-    monkeypatch.setattr(memory, "MOST", 4)
+    monkeypatch.setattr(memory, "MAX_CPU_SLICE_RUNS", 4)
     res = gx.minimize(vincent, [(0.25, 10.0)] * 2, runs=12, max_evaluations=600, restarts=restarts, polish="auto",
                       algorithm=None if restarts == "auto" else "cmaes")  # fmt: skip
     assert res.runs.nfev.max() <= 600

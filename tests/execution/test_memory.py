@@ -97,7 +97,7 @@ def free(monkeypatch):
     """Sets how much memory is free on the device, as a share of what the most demanding program needs."""
     for module in (compile_cache, compiled):
         monkeypatch.setattr(module, "UNCHECKED_BYTES", 2**16)
-    monkeypatch.setattr(memory, "MOST", 8)
+    monkeypatch.setattr(memory, "MAX_CPU_SLICE_RUNS", 8)
     needs = []
 
     def so_much(share):

@@ -142,15 +142,15 @@ def test_slices_depend_on_the_size_of_a_run_but_for_very_many():
     if not devices.on_cpu():
         pytest.skip("on a GPU a slice is as large as memory allows")
     for runs in (2, 100, 8000, 10**6):
-        assert memory.width(gx.DE(population=64), 2, runs, fit=10**9) == (64 if runs < 8192 else 256)
-        assert memory.width(gx.DE(population=1000), 32, runs, fit=10**9) == 1
-        assert memory.width(gx.CoevolutionaryDE(), 10, runs, fit=10**9) == 2
+        assert memory.slice_width(gx.DE(population=64), 2, runs, fit=10**9) == (64 if runs < 8192 else 256)
+        assert memory.slice_width(gx.DE(population=1000), 32, runs, fit=10**9) == 1
+        assert memory.slice_width(gx.CoevolutionaryDE(), 10, runs, fit=10**9) == 2
 
 
 def test_a_run_of_very_many_is_replayed_to_the_bit_in_a_batch_as_wide(monkeypatch):
     if not devices.on_cpu():
         pytest.skip("on a GPU a slice is as large as memory allows")
-    monkeypatch.setattr(memory, "MANY", 2)
+    monkeypatch.setattr(memory, "MANY_SLICES", 2)
     small = {
         "population": 12,
         "generations": GENERATIONS,

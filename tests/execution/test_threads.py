@@ -22,7 +22,7 @@ def bumpy(x):
 
 @pytest.fixture
 def narrow(monkeypatch):
-    monkeypatch.setattr(memory, "MOST", 4)
+    monkeypatch.setattr(memory, "MAX_CPU_SLICE_RUNS", 4)
 
 
 def ensemble(threads, dtype=None, **options):

@@ -18,7 +18,7 @@ from support.paths import DATA
 
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem, Problem
-from galapax.problems import PROBLEMS, blending, get
+from galapax.problems import PROBLEMS, engineering, get
 
 DATA = json.loads((DATA / "problems.json").read_text())
 DATA = {name: DATA[entry.get("alias_of", name)] for name, entry in DATA.items()}
@@ -236,7 +236,7 @@ def test_no_feasible_probe_dominates_the_front(name):
 
 
 def test_blending_front_ends_in_feasible_recipes():
-    x = blending.RECIPES
+    x = engineering.RECIPES
     for name, columns in (("blending", 6), ("blending_as_printed", 6), ("blending7", 7)):
         f, g, h = evaluate(get(name), x[:, :columns])
         assert np.all(g <= 1e-9) and np.all(np.abs(h) <= 1e-12)

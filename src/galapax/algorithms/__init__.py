@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from galapax.algorithms.archive import unwrap
+from galapax.algorithms.archive import Archived
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cma_mae import CMAMAE
 from galapax.algorithms.cmaes import CMAES, StrategyParameters
@@ -93,9 +93,9 @@ def algorithm_name(algorithm: Algorithm) -> str:
     if isinstance(algorithm, GameCDE):
         return "cde"
     for name, kind in (ALGORITHMS | ILLUMINATION_ALGORITHMS).items():
-        if type(unwrap(algorithm)) is kind:
+        if type(_without_archive(algorithm)) is kind:
             return name
-    return type(unwrap(algorithm)).__name__
+    return type(_without_archive(algorithm)).__name__
 
 
 def resolve_algorithm(
@@ -160,7 +160,7 @@ def parse_restarts(restarts: object, default: Algorithm | None = None) -> Restar
 
 def plain_settings(algorithm: Algorithm) -> dict[str, object]:
     """Its hyper-parameters as plain values: numbers, and functions by name."""
-    algorithm = unwrap(algorithm)
+    algorithm = _without_archive(algorithm)
     values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}  # type: ignore[arg-type]
     # a number is told from a Payoff, which is whatever has its methods, in a hundredth of the time
     plain = (int, float, str, np.ndarray)
@@ -174,3 +174,8 @@ def plain_settings(algorithm: Algorithm) -> dict[str, object]:
         name: getattr(v, "__name__", None) or repr(v) if callable(v) else np.asarray(v).tolist()
         for name, v in visible.items()
     }
+
+
+def _without_archive(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm without its archive."""
+    return algorithm.inner if isinstance(algorithm, Archived) else algorithm

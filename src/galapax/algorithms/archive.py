@@ -218,8 +218,3 @@ def _wrap_state(inner: State, front: Population, dropped: Array) -> ArchivedStat
 def _unwrap_state(state: ArchivedState) -> State:
     """Rebuild the state of the wrapped algorithm."""
     return state.inner._replace(candidates=state.candidates, parents=state.parents)
-
-
-def unwrap(algorithm: Algorithm) -> Algorithm:
-    """Return the algorithm without its archive."""
-    return algorithm.inner if isinstance(algorithm, Archived) else algorithm

@@ -23,8 +23,8 @@ from galapax.api.minimize import minimize
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_bool, check_finite, check_integer, clean_name, items
 from galapax.core.errors import InputError
-from galapax.core.hints import KEYWORDS, find_answers, suggest_keywords, unknown_keyword_error
-from galapax.core.options import Compute, Options
+from galapax.core.hints import KEYWORDS, find_answers, unknown_keyword_error
+from galapax.core.options import Compute, Options, suggest_keywords
 from galapax.core.problem import MinMaxProblem, Problem, stack_constraints
 from galapax.core.stop import Stop, interrupts
 from galapax.execution.observers import observers

@@ -13,8 +13,7 @@ from galapax.algorithms import CMAMAE, ILLUMINATION_ALGORITHMS, MAPElites
 from galapax.api.minimize import minimize
 from galapax.core.checks import abbreviate, as_float_array, check_bool
 from galapax.core.errors import InputError, unknown_name_error
-from galapax.core.hints import suggest_keywords
-from galapax.core.options import Compute, FailurePolicy, Keep, Workers
+from galapax.core.options import Compute, FailurePolicy, Keep, Workers, suggest_keywords
 from galapax.core.problem import Problem, stack_constraints
 from galapax.execution.observers import Progress
 from galapax.results.many_answers import Illumination

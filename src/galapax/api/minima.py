@@ -14,8 +14,7 @@ import numpy as np
 from galapax.algorithms.cmaes import CMAES
 from galapax.core.checks import check_bool, check_range, pluralize
 from galapax.core.errors import InputError
-from galapax.core.hints import suggest_keywords
-from galapax.core.options import Compute, Options, Workers
+from galapax.core.options import Compute, Options, Workers, suggest_keywords
 from galapax.core.problem import CandidateEvaluation, EqTolerance, Maximize, Problem
 from galapax.core.stop import Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, settings_of, tabulate_calls

@@ -19,8 +19,7 @@ from galapax.api.minimize import minimize
 from galapax.core.algorithm import Shared
 from galapax.core.checks import abbreviate, as_float_array
 from galapax.core.errors import InputError
-from galapax.core.hints import suggest_keywords
-from galapax.core.options import LEAVES, Compute, FailurePolicy, Keep, Options, read
+from galapax.core.options import LEAVES, Compute, FailurePolicy, Keep, Options, read, suggest_keywords
 from galapax.core.problem import MinMaxProblem, Problem, Shape
 from galapax.core.stop import UNLIMITED, Interrupts, Rules, Stop, interrupts
 from galapax.execution.observers import Progress, observers

@@ -12,8 +12,7 @@ import numpy as np
 from galapax import algorithms
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
-from galapax.core.hints import suggest_keywords
-from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartName, Workers
+from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartName, Workers, suggest_keywords
 from galapax.core.problem import EqTolerance, Problem, stack_constraints
 from galapax.core.restarts import Islands, Restarts
 from galapax.core.stop import interrupts

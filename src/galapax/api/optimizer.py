@@ -40,8 +40,7 @@ from galapax.core import restarts as restart_policies
 from galapax.core.algorithm import Algorithm, Budget, TakesKnownValues, count_repairs, with_python_integers
 from galapax.core.checks import check_integer, pluralize
 from galapax.core.errors import InputError
-from galapax.core.hints import suggest_arguments
-from galapax.core.options import Compute, Options
+from galapax.core.options import Compute, Options, suggest_arguments
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
     OUTPUT_NAMES,

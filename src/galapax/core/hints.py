@@ -6,13 +6,10 @@ are those of scipy, pymoo, pygmo, DEAP, Optuna, Nevergrad, pycma, scikit-optimiz
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping
 
-from galapax.core.errors import EvaluationError, InputError, UnknownArgument, shows_all_frames, unknown_name_error
+from galapax.core.errors import UnknownArgument, unknown_name_error
 
 _LIMITS = "generations, max_evaluations, max_seconds, target, patience or tolerance, several at once if you like"
 _RATES = "write algorithm=gx.ThreeParentGA() or another with the rates that it has; galapax list shows them"
@@ -188,48 +185,7 @@ def spell_plainly(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-ClassT = TypeVar("ClassT")
-
 MAX_LISTED_ARGUMENTS = 12  # arguments that a sentence names
-
-
-def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a verb so that unknown keywords are answered, and scipy's `minimize(f, x0, bounds=B)` is understood."""
-    parameters = inspect.signature(function).parameters
-
-    @functools.wraps(function)
-    def verb(*positional: Any, **named: Any) -> R:
-        if len(positional) == 2 and "bounds" in named and "x0" in parameters:
-            *positional, named["x0"] = positional  # type: ignore[assignment]
-        for name in named:
-            if name not in parameters:
-                raise unknown_keyword_error(name, parameters, function.__name__, named[name])
-        try:
-            return function(*positional, **named)
-        except (InputError, EvaluationError) as error:
-            if shows_all_frames():
-                raise
-            raise error.with_traceback(None)  # noqa: B904  # the sentence says it all; our own frames would bury it
-
-    return verb
-
-
-def suggest_arguments(kind: type[ClassT]) -> type[ClassT]:
-    """Make the constructor of a class answer words of other libraries."""
-    init = kind.__init__
-    parameters = list(inspect.signature(init).parameters)[1:]
-
-    @functools.wraps(init)
-    def checked_init(self: ClassT, *positional: Any, **named: Any) -> None:
-        for name in named:
-            if name not in parameters:
-                raise unknown_keyword_error(name, parameters, kind.__name__, named[name])
-        init(self, *positional, **named)
-
-    setattr(kind, "__init__", checked_init)  # noqa: B010  # mypy takes an assignment for a mistake
-    return kind
 
 
 def unknown_keyword_error(name: str, parameters: Iterable[str], verb: str, value: object = None) -> UnknownArgument:

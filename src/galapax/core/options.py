@@ -7,11 +7,13 @@ checkpoint and the commands of the shell are derived from it, so that none of th
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,7 +28,8 @@ from galapax.core.checks import (
     check_size,
     items,
 )
-from galapax.core.errors import InputError
+from galapax.core.errors import EvaluationError, InputError, shows_all_frames
+from galapax.core.hints import unknown_keyword_error
 from galapax.core.problem import Maximize, check_maximize
 from galapax.core.restarts import Islands, Restarts, parse_islands
 
@@ -427,3 +430,47 @@ def threads_from_environment() -> int | None:
     if text and not (text.isdigit() and int(text)):
         raise InputError(f"GALAPAX_THREADS must be a number of threads, at least 1; it is {text!r}.")
     return int(text) if text else None
+
+
+# --- the verbs that take options --------------------------------------------------------------------------------------
+
+P = ParamSpec("P")
+R = TypeVar("R")
+ClassT = TypeVar("ClassT")
+
+
+def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a verb so that unknown keywords are answered, and scipy's `minimize(f, x0, bounds=B)` is understood."""
+    parameters = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def verb(*positional: Any, **named: Any) -> R:
+        if len(positional) == 2 and "bounds" in named and "x0" in parameters:
+            *positional, named["x0"] = positional  # type: ignore[assignment]
+        for name in named:
+            if name not in parameters:
+                raise unknown_keyword_error(name, parameters, function.__name__, named[name])
+        try:
+            return function(*positional, **named)
+        except (InputError, EvaluationError) as error:
+            if shows_all_frames():
+                raise
+            raise error.with_traceback(None)  # noqa: B904  # the sentence says it all; our own frames would bury it
+
+    return verb
+
+
+def suggest_arguments(kind: type[ClassT]) -> type[ClassT]:
+    """Make the constructor of a class answer words of other libraries."""
+    init = kind.__init__
+    parameters = list(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)
+    def checked_init(self: ClassT, *positional: Any, **named: Any) -> None:
+        for name in named:
+            if name not in parameters:
+                raise unknown_keyword_error(name, parameters, kind.__name__, named[name])
+        init(self, *positional, **named)
+
+    setattr(kind, "__init__", checked_init)  # noqa: B010  # mypy takes an assignment for a mistake
+    return kind

@@ -20,7 +20,7 @@ from galapax.core.stop import Interrupts
 from galapax.execution.compiled import build_engine
 from galapax.execution.host import AsyncHostEngine, HostEngine
 from galapax.execution.host_loop import BatchView, ChunkHook, Engine, Slice, Watch, run_batch
-from galapax.execution.memory import check_memory, is_out_of_memory, out_of_memory_message, width
+from galapax.execution.memory import check_memory, is_out_of_memory, out_of_memory_message, slice_width
 from galapax.execution.search import Search
 from galapax.execution.state import CheckpointWriter, Outcome, to_host
 from galapax.execution.task import Task, check_shape
@@ -82,7 +82,7 @@ class BatchRunner:
             self.width = 1
         else:
             is_native = task.engine == "native"
-            self.width = width(task.bound[0], task.problem.dim, task.total, self.runs_that_fit, is_native)
+            self.width = slice_width(task.bound[0], task.problem.dim, task.total, self.runs_that_fit, is_native)
         self.engine: Engine
         if context.box is not None:
             engine_type = AsyncHostEngine if task.options.workers.asynchronous else HostEngine

@@ -26,27 +26,30 @@ if TYPE_CHECKING:
 
 
 # numbers of one array of a slice on a CPU; fewer make XLA's fixed costs felt, more fall out of the innermost cache
-CACHED = 2**13
-MOST = 64  # runs in a slice on a CPU
-NATIVE = (
-    48,
-    272,
-    1040,
-    4112,
-)  # runs in a slice of native kernels; no powers of two, which caches cannot hold side by side
-MANY, WIDER = 128, 4  # an ensemble of so many slices has fewer, so many times as wide: still enough for every core
+MAX_CPU_SLICE_VALUES = 2**13
+MAX_CPU_SLICE_RUNS = 64
+# runs in a slice of native kernels; no powers of two, which caches cannot hold side by side
+NATIVE_SLICE_RUNS = (48, 272, 1040, 4112)
+MANY_SLICES, WIDER_FACTOR = 128, 4  # an ensemble of so many slices has fewer, wider ones: still enough for every core
 
 
-def width(algorithm: Algorithm, dim: int, runs: int, fit: int, native: bool = False) -> int:
+def slice_width(algorithm: Algorithm, dim: int, runs: int, fit: int, native: bool = False) -> int:
     """Return how many runs a slice has.
 
     runs: of the ensemble. fit: how many fit into memory. native: whether C kernels compute them.
     """
     if native:
-        return next((n for n in NATIVE if n >= min(runs, NATIVE[-1]) and n <= fit), min(fit, NATIVE[-1]))
+        return next(
+            (n for n in NATIVE_SLICE_RUNS if n >= min(runs, NATIVE_SLICE_RUNS[-1]) and n <= fit),
+            min(fit, NATIVE_SLICE_RUNS[-1]),
+        )
     if devices.on_cpu():
-        usual = 2 ** int(math.log2(max(1, min(MOST, CACHED // estimate_cost(algorithm, dim)))))
-        return usual * WIDER if usual == MOST and runs >= MANY * MOST else usual
+        usual = 2 ** int(
+            math.log2(max(1, min(MAX_CPU_SLICE_RUNS, MAX_CPU_SLICE_VALUES // estimate_cost(algorithm, dim))))
+        )
+        return (
+            usual * WIDER_FACTOR if usual == MAX_CPU_SLICE_RUNS and runs >= MANY_SLICES * MAX_CPU_SLICE_RUNS else usual
+        )
     slices = max(math.ceil(runs / fit), min(runs, len(devices.local_devices()) * devices.process_count()))
     return math.ceil(runs / slices)
 

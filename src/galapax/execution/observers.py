@@ -525,9 +525,11 @@ def open_observers(
     observers: Observers, facts: Callable[[], Facts]
 ) -> Iterator[tuple[Callable[[Progress | Waiting], None], Session | None]]:
     """Open progress line and live page; yield what shows a Progress or a Waiting, and the page's session."""
-    from galapax.view.progress import progress_line
+    line: AbstractContextManager[Callable[[Progress | Waiting], None]] = nullcontext(lambda state: None)
+    if observers.progress is not False:
+        from galapax.view.progress import progress_line
 
-    line = progress_line(observers.progress, observers.title)
+        line = progress_line(observers.progress, observers.title)
     page = nullcontext(None) if observers.live is None else _open_page(observers.live, facts)
     with line as show, page as session:
 

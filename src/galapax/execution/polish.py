@@ -21,7 +21,7 @@ from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Problem, Record
 from galapax.core.restarts import SAME_VALUE_RESOLUTIONS, Agreement, value_resolution
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
 from galapax.execution.arguments import rechecks_answer
-from galapax.execution.memory import CACHED, MOST, is_out_of_memory
+from galapax.execution.memory import MAX_CPU_SLICE_RUNS, MAX_CPU_SLICE_VALUES, is_out_of_memory
 from galapax.execution.search import LastSamples
 from galapax.execution.state import Estimate, Outcome, Polish, to_host
 from galapax.execution.task import NOISY_SEARCH_SHARE, Task
@@ -248,7 +248,11 @@ def _slice_width(task: Task) -> int:
     if task.is_single_run:
         return 1
     if devices.on_cpu():
-        return 2 ** int(math.log2(max(1, min(MOST, CACHED // (MAX_STORED_PAIRS_LBFGS * task.problem.dim)))))
+        return 2 ** int(
+            math.log2(
+                max(1, min(MAX_CPU_SLICE_RUNS, MAX_CPU_SLICE_VALUES // (MAX_STORED_PAIRS_LBFGS * task.problem.dim)))
+            )
+        )
     return min(task.total, MAX_SLICE_RUNS)
 
 

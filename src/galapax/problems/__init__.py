@@ -17,7 +17,6 @@ from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.problems import (
     adapters,
-    blending,
     cec2006_g01_g13,
     cec2006_g14_g24,
     classic,
@@ -146,9 +145,9 @@ PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
     "car_side_impact": engineering.car_side_impact,
     "water_resources": engineering.water_resources,
     "crashworthiness": engineering.crashworthiness,
-    "blending": blending.blending,
-    "blending_as_printed": blending.blending_as_printed,
-    "blending7": blending.blending7,
+    "blending": engineering.blending,
+    "blending_as_printed": engineering.blending_as_printed,
+    "blending7": engineering.blending7,
 }
 
 SUITES: dict[str, Callable[[int, int], list[Problem]]] = {"bbob": suite}  # of the number of variables, and the instance
