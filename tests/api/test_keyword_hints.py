@@ -269,6 +269,32 @@ def test_algorithms_that_are_not_here_are_answered(name, answer):
         gx.minimize(sphere, BOX, name)
 
 
+def test_an_optimizer_answers_what_others_call_its_attributes():
+    optimizer = gx.Optimizer(BOX, "de")
+    with pytest.raises(AttributeError, match=r"an Optimizer has no 'save': write best\.save\(folder\)"):
+        _ = optimizer.save
+    with pytest.raises(AttributeError, match="an Optimizer has no 'colour'"):
+        _ = optimizer.colour
+    for answer in hints.OPTIMIZER_ATTRIBUTES:
+        assert answer.startswith(("gx.", "trial.")) or hasattr(gx.Optimizer, re.split(r"[.,]", answer)[0]), answer
+
+
+def test_what_scipy_users_pass_by_mistake_is_answered():
+    for bounds in ([1.0, 2.0], [1.0, 2.0, 3.0]):
+        with pytest.raises(gx.InputError, match="a starting point is x0="):
+            gx.minimize(sphere, bounds)
+    for ineq in ({"type": "ineq", "fun": sphere}, [{"type": "ineq", "fun": sphere}]):
+        with pytest.raises(gx.InputError, match=r"galapax\.compat\.scipy\.minimize takes scipy's constraints"):
+            gx.minimize(sphere, BOX, ineq=ineq)
+    with pytest.raises(gx.InputError, match=r"seed=int\(rng\.randint"):
+        gx.minimize(sphere, BOX, seed=np.random.RandomState(1), **QUICK)
+    with pytest.raises(gx.InputError, match=r"lambda x: fun\(\*x\)"):
+        gx.minimize(lambda a, b: a + b, BOX)
+    with pytest.raises(gx.InputError, match=r"KeyError.*It has v\['width'\]"):
+        gx.minimize(lambda v: v["height"], {"width": (0, 1)})
+    assert gx.problems.get("Goldstein-Price") is gx.problems.get("goldstein_price")
+
+
 def test_hyper_parameters_of_the_table_exist():
     fields = {field.name for kind in gx.algorithms.ALGORITHMS.values() for field in dataclasses.fields(kind)}
     assert hints.HYPERPARAMETERS.keys() <= fields

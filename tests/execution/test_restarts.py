@@ -141,6 +141,11 @@ def valley(x):
     return jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
 
 
+def test_a_descent_that_an_infinite_slope_stops_has_not_converged():
+    result = gx.minimize(lambda x: jnp.sqrt(x[0] - 1) + x[1] ** 2, [(-5.0, 5.0)] * 2, max_evaluations=2000)
+    assert not result.success and result.fun < 1e-3  # on the line x[0] = 1, where descents end, the value is x[1]**2
+
+
 @pytest.mark.parametrize("dim", [10, 100])
 def test_descents_answer_smooth_functions(dim):
     result = gx.minimize(valley, [(-5.0, 10.0)] * dim, max_evaluations=100 * dim if dim == 100 else None)

@@ -62,6 +62,24 @@ def ask_and_tell(fun, dim, most, n=1, seed=0):
     return np.array(asked), search
 
 
+def test_a_poor_starting_point_costs_one_evaluation_and_a_good_one_is_where_the_search_begins():
+    alone, _ = ask_and_tell(bowl, 4, 30)
+
+    def ask_from(x0, most):
+        search, asked = FewEvaluations(4), []
+        for i in range(most):
+            points = search.ask() if i else np.array([x0])
+            if not i:
+                search.ask()
+            asked.append(points[0])
+            search.tell(np.array([bowl(u) for u in points]), points=points)
+        return np.array(asked)
+
+    np.testing.assert_allclose(ask_from(np.ones(4), 31)[1:], alone, atol=1e-12)
+    good = ask_from(np.full(4, 0.69), 10)
+    assert (np.abs(good[2:6] - 0.69).max(axis=1) < np.abs(good[2:6] - alone[0]).max(axis=1)).all()
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_model_of_enough_points_is_the_quadratic_itself(seed):
     truth, rng = quadratic(seed), np.random.default_rng(seed)

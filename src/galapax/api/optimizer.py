@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import jax
 import numpy as np
@@ -40,6 +40,7 @@ from galapax.core import restarts as restart_policies
 from galapax.core.algorithm import Algorithm, Budget, TakesKnownValues, count_repairs, with_python_integers
 from galapax.core.checks import check_integer, pluralize
 from galapax.core.errors import InputError
+from galapax.core.hints import OPTIMIZER_ATTRIBUTES, find_answers
 from galapax.core.options import Compute, Options, suggest_arguments
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
@@ -604,6 +605,10 @@ class Optimizer:
         rows = set(np.flatnonzero(np.isin(evaluations.generation, (0, self.generation + 1))).tolist())
         survivors = np.asarray(self.population.x, np.float64) if self.generation else ()
         return sorted(rows | {row for x in survivors if (row := self._log.find(x.tobytes())) is not None})
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = "".join(f": write {answer}" for answer in find_answers(name, OPTIMIZER_ATTRIBUTES))
+        raise AttributeError(f"an Optimizer has no {name!r}{hint}.", name=name, obj=self)
 
     def __repr__(self) -> str:
         name = algorithms.algorithm_name(self.algorithm)

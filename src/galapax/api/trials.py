@@ -88,7 +88,7 @@ def parse_values(values: object, ineq: object, eq: object, n: int, is_one: bool)
 
 def evaluated_elsewhere(x: object) -> NoReturn:
     """Stand for the objective of an Optimizer; it is never called."""
-    raise NotImplementedError("what is evaluated is told.")
+    raise NotImplementedError("the values come from tell().")
 
 
 def shape_of(answer: Mapping[str, np.ndarray]) -> Shape:

@@ -119,6 +119,23 @@ HYPERPARAMETERS = {
     "crossover_index": "eta_c eta",
     "mutation_index": "eta_m eta",
     "mutation_rate": "prob mutpb",
+    "inertia": "w omega",
+    "acceleration": "c c1 c2 cognitive social",
+}
+
+# attributes of an Optimizer, as other libraries call them
+OPTIMIZER_ATTRIBUTES = {
+    "trial.params, or params(x) for arrays": "named",
+    "best, a Result that draws, saves and becomes a table": "result study optimum recommend provide_recommendation",
+    "best.save(folder)": "save",
+    "best.stop": "stop is_done has_next done converged",
+    "best.fun": "best_value fun best_fitness",
+    "best.params": "best_params",
+    "best.history": "history",
+    "evaluations": "trials Xi yi X_ y_",
+    "ask": "suggest next_point",
+    "tell": "observe register report add add_trial",
+    "gx.minimize, which calls the function itself": "minimize optimize run",
 }
 
 # names that people look for in the package

@@ -387,9 +387,11 @@ class Problem(ProblemDescription):
         for argument in ("fun", "ineq", "eq"):
             value = getattr(self, argument)
             if not callable(value) and not (value is None and argument != "fun"):
+                is_scipy = (isinstance(value, Mapping) and "fun" in value) or hasattr(value, "lb")
+                hint = "; galapax.compat.scipy.minimize takes scipy's constraints" if is_scipy else ""
                 raise InputError(
                     f"{argument} must be a function of one solution x of shape (d,); got {abbreviate(value)} "
-                    f"of type {type(value).__name__}."
+                    f"of type {type(value).__name__}{hint}."
                 )
         self._take_variables()
         self._take_names()
@@ -558,6 +560,7 @@ def stack_constraints(name: str, functions: Any) -> Any:
     for function in functions:
         if not callable(function):
             raise InputError(
-                f"{name} must be a function of one solution, or a list of them; it has {abbreviate(function)}."
+                f"{name} must be a function of one solution, or a list of them; it has {abbreviate(function)} "
+                "(galapax.compat.scipy.minimize takes scipy's constraints)."
             )
     return Stacked(tuple(functions)) if functions else None

@@ -127,14 +127,22 @@ def as_bounds(bounds: object, argument: str = "bounds", allow_fixed: bool = Fals
                 )
             raise InputError(
                 f"{argument} is a single pair ({low:g}, {high:g}), so the number of variables is unknown: give "
-                f"one pair per variable, such as [({low:g}, {high:g})] * 10, or gx.box({low:g}, {high:g}, dim=10)."
+                f"one pair per variable, such as [({low:g}, {high:g})] * 10, or gx.box({low:g}, {high:g}, dim=10); a "
+                "starting point is x0=, beside the bounds."
             )
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.shape[0] == 0:
-            raise InputError(f"{argument} must be {example}; got an array of shape {pairs.shape}{_rows(pairs)}.")
+            is_point = pairs.ndim == 1 and pairs.size
+            hint = " (a starting point is x0=, beside the bounds)" if is_point else _rows(pairs)
+            raise InputError(f"{argument} must be {example}; got an array of shape {pairs.shape}{hint}.")
         lower, upper = pairs[:, 0], pairs[:, 1]
     if lower.ndim != 1 or lower.shape != upper.shape or lower.size == 0:
         raise InputError(
             f"{argument} need a lower and an upper limit per variable; got shapes {lower.shape} and {upper.shape}."
+        )
+    if (lower == upper).all() and not allow_fixed:
+        raise InputError(
+            "every variable is fixed, so there is nothing to search: give one different limits"
+            f"{_rows(np.column_stack([lower, upper]))}."
         )
     for i, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
         if np.isnan(low) or np.isnan(high):

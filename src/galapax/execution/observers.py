@@ -492,7 +492,9 @@ def _check_callback(callback: object) -> None:
         pass  # a builtin without a signature
     except TypeError:
         signature = inspect.signature(callback)
-        raise InputError(f"callback must take one argument, a Progress; it is defined as {signature}.") from None
+        raise InputError(
+            f"callback must take one argument, a Progress, with x, fun, nfev and more; it is defined as {signature}."
+        ) from None
 
 
 class Session(Viewer, Protocol):

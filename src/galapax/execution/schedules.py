@@ -24,6 +24,7 @@ from galapax.algorithms import algorithm_name
 from galapax.core.algorithm import Algorithm, Budget, Shared
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, Record
 from galapax.core.restarts import (
+    ROUNDING_ULPS,
     STOP_CONFIDENCE,
     NextSearch,
     SearchSummary,
@@ -289,6 +290,7 @@ def _merge_histories(task: Task, run: RestartState) -> np.ndarray:
 MAX_SEARCHES = 2**16  # of one run
 POLISH_RESERVE_PER_VARIABLE = 50  # evaluations reserved for the polish, if that is not much of the budget
 DESCENT_EVALUATIONS_PER_VARIABLE = 200  # that a descent may take
+MAX_GAIN_AT_END = 1e-3  # of all that a descent gained: the most that another step may promise where it has converged
 MIN_COMPILE_SECONDS = 0.5  # of compiling so far, from which on it pays to precompile the searches to come
 
 
@@ -556,13 +558,17 @@ def _refine_outcome(
     polished_runs = run_polish(task, clock, outcome.x, track.best, track.violation, max_evaluations, may_continue)
     if not polished_runs.about.evaluations.any():
         return outcome
+    # where the slope is infinite, as of a root at its zero, a descent is stuck, however early it ends
+    max_gain = MAX_GAIN_AT_END * (np.asarray(track.best) - polished_runs.best)
+    max_gain += ROUNDING_ULPS * np.finfo(task.dtype).eps * np.abs(polished_runs.best)
+    converged = polished_runs.about.converged & (polished_runs.expected_gain <= max_gain)
     refined = apply_polish(task, outcome, polished_runs)
     reason = np.where(
-        polished_runs.about.converged & (refined.track.reason != STOP_CODES[Stop.TARGET]),
+        converged & (refined.track.reason != STOP_CODES[Stop.TARGET]),
         STOP_CODES[Stop.TOLERANCE],
         refined.track.reason,
     )
-    mean = np.where(polished_runs.about.converged, refined.track.best + polished_runs.expected_gain, track.mean)
+    mean = np.where(converged, refined.track.best + polished_runs.expected_gain, track.mean)
     new_track = replace(refined.track, reason=reason, generations=track.generations + 1, mean=mean)
     return replace(refined, track=new_track, polish=None)
 

@@ -1,11 +1,11 @@
 """What to evaluate next, where an evaluation is expensive: a portfolio of local methods that share what they learn.
 
-A run begins with one descent from the middle of the box. Then several searches take turns: descents from elsewhere,
-a CMA-ES with a surrogate around the best point, and a search of one variable after the other if a few values say that
-the objective is a sum over the variables. Each gets evaluations by what it achieved: the one that holds the
-best value goes on most of the time, the others often enough to catch up. Under constraints descents are those of the
-trust region, which models each constraint; without any they are those of SQP. With integers or choices they combine
-models with moves to neighbours, and every point lies on the grid.
+A run begins with one descent from the middle of the box, or from a point of the caller if that one is better. Then
+several searches take turns: descents from elsewhere, a CMA-ES with a surrogate around the best point, and a search of
+one variable after the other if a few values say that the objective is a sum over the variables. Each gets evaluations
+by what it achieved: the one that holds the best value goes on most of the time, the others often enough to catch up.
+Under constraints descents are those of the trust region, which models each constraint; without any they are those of
+SQP. With integers or choices they combine models with moves to neighbours, and every point lies on the grid.
 
 The search is a function of its seed and of the values that it was told, so a saved list of evaluations is its state.
 """
@@ -263,6 +263,9 @@ class FewEvaluations:
                 start = self.log.x[row].copy()
             else:
                 row = int((yield START, start[None])[0])
+                if start is self.start and not np.allclose(self.log.x[row], start):  # x0 took its place
+                    row = self.better_row(row, int((yield START, start[None])[0]))
+                    start = self.log.x[row].copy()
             if np.isnan(self.log.objective[row]):  # there is nothing to descend from
                 start = self.choose_start()
                 continue
@@ -284,6 +287,12 @@ class FewEvaluations:
                 violation, value = float(self.log.violation()[row]), float(self.log.objective[row])
                 self.minima.append(DescentEnd(start, self.log.x[row].copy(), violation, value))
             start = self.choose_start()
+
+    def better_row(self, a: int, b: int) -> int:
+        """The one of two rows of the log with less violation, then with the lower value; a failed one is worse."""
+        rows = [a, b]
+        violation, value = self.log.violation()[rows], self.log.objective[rows]
+        return rows[int(np.lexsort((value, violation))[0])]  # NaN comes last
 
     def search_coordinates(self) -> NamedMoves:
         """A search of one variable after the other around the best point, if the objective is a sum over variables."""

@@ -88,8 +88,14 @@ class Domain(IntEnum):
 def root_key(seed: int) -> np.ndarray:
     """Return the root key of a seed, any whole number from 0 to 2**64 - 1."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**64:
-        hint = ": draw a number from it, seed=int(rng.integers(2**32))" if isinstance(seed, np.random.Generator) else ""
-        raise InputError(f"seed must be a whole number from 0 to 2**64 - 1, got {seed!r}{hint}.")
+        shown, hint = repr(seed), ""
+        if isinstance(seed, np.random.Generator):
+            hint = ": draw a number from it, seed=int(rng.integers(2**32))"
+        elif isinstance(seed, np.random.RandomState):
+            hint = ": draw a number from it, seed=int(rng.randint(2**31))"
+        elif isinstance(seed, jax.Array):
+            shown, hint = "a JAX array", ": write the number that the key was made of, as in seed=7"
+        raise InputError(f"seed must be a whole number from 0 to 2**64 - 1, got {shown}{hint}.")
     return np.array([int(seed) >> 32, int(seed) & 0xFFFFFFFF], _U32)
 
 

@@ -402,7 +402,7 @@ def check_arity(name: str, function: Function, vectorized: int = 0, n_arguments:
                 f"{name} of a noisy objective that JAX compiles must take two arguments, {expected} and a JAX key; it "
                 f"is defined as {signature}. Write fun(x, key), or pass blackbox=True for one that draws by itself."
             ) from None
-        advice = "" if vectorized else " With named variables: lambda v: fun(**v)."
+        advice = "" if vectorized else " Write lambda x: fun(*x), or with named variables lambda v: fun(**v)."
         raise InputError(f"{name} must take one argument, {expected}; it is defined as {signature}.{advice}") from None
 
 

@@ -207,15 +207,16 @@ def _count_outputs(name: str, shapes: list[tuple[int, ...]], vectorized: int) ->
 
 def _build_call_error(name: str, function: Function, x_shape: tuple[int, ...], error: Exception) -> InputError:
     space = getattr(function, "space", None)
-    what = "a mapping of named values" if space is not None and space.is_mapping else f"x of shape {x_shape}"
+    is_mapping = space is not None and space.is_mapping
+    what = "a mapping of named values" if is_mapping else f"x of shape {x_shape}"
+    hint = ""
+    if "unhashable" in str(error):
+        hint = " A compiled function cannot look up a dict by a value: index an array, jnp.array([...])[v['name']]."
+    elif space is not None and is_mapping and isinstance(error, KeyError | AttributeError):
+        hint = " It has " + ", ".join(f"v[{key!r}]" for key in space.names()) + "."
     return InputError(
         f"{name} raised {type(error).__name__} when called with {what}: "
-        f"{_first_line(error).rstrip('.')}{_location_of(error)}."
-        + (
-            " A compiled function cannot look up a dict by a value: index an array, jnp.array([...])[v['name']]."
-            if "unhashable" in str(error)
-            else ""
-        )
+        f"{_first_line(error).rstrip('.')}{_location_of(error)}.{hint}"
     )
 
 

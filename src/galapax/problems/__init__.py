@@ -7,6 +7,7 @@ The functions of three suites have numbers, not names: `bbob(function=8, dim=20,
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -158,6 +159,8 @@ def get(name: str, **parameters: int) -> Any:
 
     The same name and parameters give the identical object, so that what was compiled for it is found again.
     """
+    if isinstance(name, str) and (plain_name := re.sub(r"[\s-]+", "_", name.lower())) in PROBLEMS:
+        name = plain_name  # as in Goldstein-Price
     if not isinstance(name, str) or name not in PROBLEMS:
         listed = f"galapax list problems shows all {len(PROBLEMS)}."
         raise unknown_name_error("problem", str(name), PROBLEMS, listed)
