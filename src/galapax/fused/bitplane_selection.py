@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from galapax.fused.array_ir import Node
 from galapax.fused.c_expressions import Expr, Index, index_text
+from galapax.fused.loop_ir import Call, Let, Lookup
 
 if TYPE_CHECKING:
     from galapax.fused.element_codegen import ElementEmitter, ThreadLoop
@@ -37,7 +38,7 @@ def count_plane_words(bitplanes: Node) -> int:
 def emit_bitplanes(e: KernelBuilder, name: str, bitplanes: Node, value: Expr) -> None:
     """Emit the store of the scores of 32 neighbours as bit planes."""
     bits, stride = bitplanes.params["bits"], _plane_stride(bitplanes)
-    e.emit_line(f"KEEP_BITS({name}, {bits}, {stride}, {e.loop_variable}, {value.text});")
+    e.emit(Call("KEEP_BITS", (name, str(bits), str(stride), e.loop_variable, value.text), writes=(name,)))
 
 
 def emit_replacement_table(e: KernelBuilder, node: Node) -> None:
@@ -45,11 +46,13 @@ def emit_replacement_table(e: KernelBuilder, node: Node) -> None:
     (bitplanes,) = node.inputs
     size, bits = bitplanes.size, bitplanes.params["bits"]
     array = e.storage[bitplanes.id]
+    assert isinstance(array, str)
     slots = [e.new_slot() for _ in range(bits + 2)]
     function, n_survivors = e.new_name("fill"), e.new_name("r")
     e.definitions.append(f"FILLERS({function}, {size}, {bits}, {_plane_stride(bitplanes)}, {slots[0]})")
     table = e.allocate(2 * (_count_words(size) + 1) + _count_words(size // 2), "uint32", per_block=True)
-    e.emit_line(f"const int {n_survivors} = {function}((const u32 *){array}, {table}, parts);")
+    arguments = (f"(const u32 *){array}", table, "parts")
+    e.emit(Call(function, arguments, reads=(array,), writes=(table,), result=f"const int {n_survivors}"))
     e.written_since_barrier = e.read_since_barrier = True
     e.replacement_tables[node.id] = table, n_survivors
 
@@ -68,10 +71,10 @@ def emit_replacement_index(e: ElementEmitter, node: Node, index: tuple[Index, ..
         count, row_elements = math.prod(loop.shape), math.prod(loop.shape[1:])
         if node.id not in loop.lane_values:
             loop.lane_values[node.id] = e.new_name("h")
-            head = f"const int {loop.lane_values[node.id]}"
-            e.emit_line(f"{head} = FILLERS_OF_TURNS({count}, {row_elements}, {arguments});", loop.depth - 1)
+            before_loop = f"FILLERS_OF_TURNS({count}, {row_elements}, {arguments})"
+            e.emit(Let("int", loop.lane_values[node.id], Lookup(before_loop, (table,))), loop.depth - 1)
         text = f"OF_TURN({count}, {loop.lane_values[node.id]}, {loop.row_counters[row.text]}, {text})"
-    return e.declare(node.dtype, text, e.index_depth(index))
+    return e.declare(node.dtype, Lookup(text, (table,)), e.index_depth(index))
 
 
 def _is_warp_uniform(e: ElementEmitter, loop: ThreadLoop) -> bool:

@@ -7,13 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from galapax.fused.array_ir import Node, NotFusible
+from galapax.fused.loop_ir import Load
 
 
 class Expr(NamedTuple):
-    """A C expression, and the depth of the innermost scope that it depends on."""
+    """A C expression, and the depth of the innermost scope that it depends on.
+
+    literal: the number that it is, if it is one. load: the load that it is, if it is that of an array in memory.
+    """
 
     text: str
     depth: int
+    literal: float | None = None
+    load: Load | None = None
 
 
 Index = int | Expr

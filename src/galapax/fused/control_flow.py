@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from galapax.fused.array_ir import Node, Region
 from galapax.fused.c_expressions import STORAGE_TYPES, Storage, c_type, index_text
 from galapax.fused.iteration_domains import MAX_REGISTER_ELEMENTS, squeeze_shape
+from galapax.fused.loop_ir import Assign, Axis, Break, Declare, For, If, Let, Store, Swap
 
 if TYPE_CHECKING:
     from galapax.fused.loop_codegen import KernelBuilder
@@ -25,7 +26,7 @@ class LoopCarry:
             if node.size <= MAX_REGISTER_ELEMENTS:
                 names = [e.new_name("c") for _ in range(node.size)]
                 for name in names:
-                    e.emit_line(f"{c_type(node.dtype)} {name};")
+                    e.emit(Declare(c_type(node.dtype), name))
                 self.storage.append(names)
                 self.next_storage.append(names)
             else:
@@ -38,7 +39,7 @@ class LoopCarry:
             if isinstance(storage, list):
                 for i, name in enumerate(storage):
                     element = self.e.emit_element(value, self.e.unflatten_index(i, node.shape))
-                    self.e.emit_line(f"{name} = {element.text};")
+                    self.e.emit(Assign(name, element.text))
             else:
                 with self.e.parallel_loop(squeeze_shape(value.shape), counts_for_width=False) as index:
                     full = self.e.full_index(value.shape, index)
@@ -80,18 +81,18 @@ class LoopCarry:
                 new_texts.append([e.emit_element(out, index).text for index in indices])
             else:
                 new_texts.append([])
-        assignments = []
+        assignments: list[Assign] = []
         for node, storage, texts in zip(self.nodes, self.storage, new_texts, strict=True):
             for name, text in zip(storage if texts else (), texts, strict=True):
                 new = e.new_name("n")
-                e.emit_line(f"const {c_type(node.dtype)} {new} = {text};")
-                assignments.append(f"{name} = {new};")
-        for text in assignments:
-            e.emit_line(text)
+                e.emit(Let(c_type(node.dtype), new, text))
+                assignments.append(Assign(name, new))
+        for assignment in assignments:
+            e.emit(assignment)
         for node, a, b, out in zip(self.nodes, self.storage, self.next_storage, outputs, strict=True):
             if isinstance(a, str) and out is not node and a not in e.in_place:
-                t = e.new_name("p")
-                e.emit_line(f"{{ {STORAGE_TYPES[node.dtype]} *{t} = {a}; {a} = {b}; {b} = {t}; }}")
+                assert isinstance(b, str)
+                e.emit(Swap(a, b, STORAGE_TYPES[node.dtype], e.new_name("p")))
         e.reset_atomic_slots()
         # with two barriers in an iteration, all threads have seen its stores, and read every array before it is
         # overwritten
@@ -118,11 +119,11 @@ def emit_while(e: KernelBuilder, node: Node) -> None:
     region: Region = node.params["region"]
     loop_carry = LoopCarry(e, region.loop_carry)
     loop_carry.emit_initial_values(node.inputs)
-    with e.scope("for (;;)"), RegionBindings(e):
+    with e.loop(For(Axis.SERIAL)), RegionBindings(e):
         loop_carry.bind_current()
         condition, *outputs = region.outputs
         e.emit_region(region, [condition], {})
-        e.emit_line(f"if (!{e.emit_element(condition, ()).text}) break;")
+        e.emit(Break(f"!{e.emit_element(condition, ()).text}"))
         e.emit_region(region, outputs, loop_carry.find_store_targets(outputs))
         loop_carry.emit_update(outputs)
     e.emit_barrier()
@@ -136,7 +137,7 @@ def emit_scan_loop(e: KernelBuilder, node: Node) -> None:
     loop_carry.emit_initial_values(node.inputs)
     rows = [(out, e.allocate(max(1, length * out.size), out.dtype)) for out in region.outputs[n_carry:]]
     c = e.new_name("c")
-    with e.scope(f"for (int {c} = 0; {c} < {length}; {c}++)"), RegionBindings(e):
+    with e.loop(For(Axis.SERIAL, c, length)), RegionBindings(e):
         loop_carry.bind_current()
         if region.loop_index is not None:
             e.bind(region.loop_index, [c])
@@ -148,8 +149,8 @@ def emit_scan_loop(e: KernelBuilder, node: Node) -> None:
             with e.parallel_loop(squeeze_shape(out.shape)) as index:
                 full = e.full_index(out.shape, index)
                 value = e.emit_element(out, full)
-                offset = index_text(e.flatten_index(full, out.shape))
-                e.emit_line(f"{name}[({position}) * {out.size} + {offset}] = ({STORAGE_TYPES[out.dtype]}){value.text};")
+                offset = f"({position}) * {out.size} + {index_text(e.flatten_index(full, out.shape))}"
+                e.emit(Store(name, offset, value.text, STORAGE_TYPES[out.dtype]))
         loop_carry.emit_update(outputs)
     e.output_storage[node.id] = [*loop_carry.storage, *(name for _, name in rows)]
 
@@ -161,7 +162,7 @@ def emit_cond(e: KernelBuilder, node: Node) -> None:
         if out.size <= MAX_REGISTER_ELEMENTS:
             names = [e.new_name("c") for _ in range(out.size)]
             for name in names:
-                e.emit_line(f"{c_type(out.dtype)} {name};")
+                e.emit(Declare(c_type(out.dtype), name))
             storage.append(names)
         else:
             storage.append(e.allocate(out.size, out.dtype))
@@ -169,7 +170,7 @@ def emit_cond(e: KernelBuilder, node: Node) -> None:
     last = len(regions) - 1
     branches = []
     for number, region in enumerate(regions):
-        head = "else" if number == last else f"{'else ' if number else ''}if ({branch_index.text} <= {number})"
+        test = "" if number == last else f"{branch_index.text} <= {number}"
         with e.detached_scope() as scope, RegionBindings(e):
             targets: dict[int, list[str]] = {}
             for out, target in zip(region.outputs, storage, strict=True):
@@ -178,8 +179,8 @@ def emit_cond(e: KernelBuilder, node: Node) -> None:
             e.emit_region(region, region.outputs, targets)
             for out, target in zip(region.outputs, storage, strict=True):
                 for i, name in enumerate(target if isinstance(target, list) else ()):
-                    e.emit_line(f"{name} = {e.emit_element(out, e.unflatten_index(i, out.shape)).text};")
-        branches.append((head, scope))
-    e.emit_branches(branches)
+                    e.emit(Assign(name, e.emit_element(out, e.unflatten_index(i, out.shape)).text))
+        branches.append((test, scope.body))
+    e.emit(If(branches))
     e.emit_barrier()
     e.output_storage[node.id] = storage

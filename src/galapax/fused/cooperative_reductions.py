@@ -20,7 +20,6 @@ from galapax.fused.array_ir import Kind, Node, NotFusible
 from galapax.fused.c_expressions import (
     STORAGE_TYPES,
     TYPE_SUFFIXES,
-    Expr,
     Index,
     c_type,
     identity_element,
@@ -34,6 +33,26 @@ from galapax.fused.iteration_domains import (
     parallel_axes,
     squeeze_shape,
     thread_axes,
+)
+from galapax.fused.loop_ir import (
+    Accumulate,
+    Accumulator,
+    Assign,
+    Axis,
+    Barrier,
+    BarrierScope,
+    Call,
+    Declare,
+    Fold,
+    For,
+    If,
+    Let,
+    Load,
+    Lookup,
+    Mask,
+    Phase,
+    Reduce,
+    Store,
 )
 
 if TYPE_CHECKING:
@@ -88,21 +107,15 @@ def declare_accumulators(e: KernelBuilder, root: Node) -> Accumulators:
     accumulators = []
     for _ in range(root.size):
         value, position = e.new_name("s"), e.new_name("s")
-        if root.kind is Kind.REDUCTION:
-            e.emit_line(f"TOTAL({c_type(dtype)}, {value}, {identity_element(root.spec.combiner, dtype)});")
-        else:
-            identity = identity_element(root.spec.combiner, dtype)
-            e.emit_line(f"TOTAL_BEST({c_type(dtype)}, {value}, {position}, {identity});")
+        e.emit(Accumulator(c_type(dtype), value, _identity(root), position if _has_position(root) else ""))
         accumulators.append((value, position))
     return accumulators
 
 
-def list_cpu_folds(root: Node, accumulators: Accumulators, loop_variable: str) -> list[str]:
-    """Return the folds with which a CPU adds each tile of a loop to the accumulators, see prelude.py."""
-    operation, i = _c_operation(root), loop_variable
-    if root.kind is Kind.REDUCTION:
-        return [f"FOLD({operation}, {value}, {i})" for value, _ in accumulators]
-    return [f"FOLD_BEST({operation}, {value}, {position}, {i})" for value, position in accumulators]
+def list_folds(root: Node, accumulators: Accumulators) -> list[Fold]:
+    """Return what a loop accumulates of a reduction."""
+    has_position = _has_position(root)
+    return [Fold(_c_operation(root), value, position if has_position else "") for value, position in accumulators]
 
 
 def accumulate(
@@ -134,21 +147,19 @@ def _accumulate_element(
     best: str,
     best_position: str,
 ) -> None:
-    term, suffix = e.emit_element(root.inputs[0], element), "_TOO" if is_repeated else ""
-    operation, i = _c_operation(root), e.loop_variable
-    if root.kind is Kind.REDUCTION:
-        e.emit_line(f"{guard}SEEN{suffix}({operation}, {best}, {i}, {term.text});")
-        return
-    position = element[axes[0]]
-    assert isinstance(position, Expr)
+    term = e.emit_element(root.inputs[0], element)
     # a thread visits positions in ascending order
-    arguments = f"{operation}, {best}, {best_position}, {i}, {term.text}, {position.text}"
-    e.emit_line(f"{guard}SEEN_BEST{suffix}({arguments});")
+    positions = (best_position, index_text(element[axes[0]])) if _has_position(root) else ("", "")
+    e.emit(Accumulate(_c_operation(root), best, e.loop_variable, term.text, *positions, guard, is_repeated))
 
 
 def _c_operation(root: Node) -> str:
     """Return the name under which the prelude defines the operation for the operand's type."""
     return f"{root.spec.combiner}_{TYPE_SUFFIXES[root.inputs[0].dtype]}"
+
+
+def _has_position(root: Node) -> bool:
+    return root.kind is Kind.ARG_EXTREME
 
 
 def _identity(root: Node) -> str:
@@ -161,10 +172,8 @@ def emit_warp_partials(
     """Emit the reduction within each warp, and the store of its partial result."""
     for root in reductions:
         for (value, position), slot in zip(accumulators[root.id], slots[root.id], strict=True):
-            if root.kind is Kind.REDUCTION:
-                e.emit_line(f"GIVE({_c_operation(root)}, {value}, {slot});")
-            else:
-                e.emit_line(f"GIVE_BEST({_c_operation(root)}, {value}, {position}, {slot});")
+            position = position if _has_position(root) else ""
+            e.emit(Reduce(Phase.WARP, _c_operation(root), slot, value, position))
 
 
 def emit_block_partials(
@@ -173,13 +182,11 @@ def emit_block_partials(
     """Emit the reduction within each block and its publication to the others, each reduction by another warp."""
     shared_slots = [(r, slot) for r in reductions if strategies[r.id] != Broadcast.PER_BLOCK for slot in slots[r.id]]
     if shared_slots:
-        e.emit_line("BLOCK_BARRIER")
+        e.emit(Barrier(BarrierScope.BLOCK))
     for number, (root, slot) in enumerate(shared_slots):
-        if root.kind is not Kind.REDUCTION:
-            e.emit_line(f"PASS_BEST({_c_operation(root)}, {slot}, {number});")
-        else:
-            macro = "MEET" if strategies[root.id] == Broadcast.ATOMIC else "PASS"
-            e.emit_line(f"{macro}({_c_operation(root)}, {_identity(root)}, {slot}, {number});")
+        phase = Phase.ATOMIC if strategies[root.id] == Broadcast.ATOMIC else Phase.PUBLISH
+        identity = "" if _has_position(root) else _identity(root)
+        e.emit(Reduce(phase, _c_operation(root), slot, identity=identity, turn=number))
         if strategies[root.id] == Broadcast.ATOMIC:
             e.n_atomic_slots = max(e.n_atomic_slots, slot + 1)
 
@@ -190,7 +197,7 @@ def bind_extreme_value(
     """Bind the extreme that a block has found together with its position."""
     name = e.new_name("r")
     text = f"OWN_VALUE({_c_operation(position)}, {slots[position.id][0]}, {accumulators[position.id][0][0]})"
-    e.emit_line(f"const {c_type(extreme.dtype)} {name} = {text};")
+    e.emit(Let(c_type(extreme.dtype), name, text))
     e.bind(extreme, [name])
 
 
@@ -204,12 +211,10 @@ def bind_results(
     """After the barrier, combine the partial results and bind the reductions to registers of every thread."""
     gathered = [(r, slot) for r in reductions if strategies[r.id] == Broadcast.GATHER for slot in slots[r.id]]
     for number, (root, slot) in enumerate(gathered):
-        if root.kind is Kind.REDUCTION:
-            e.emit_line(f"FETCH({_c_operation(root)}, {_identity(root)}, {slot}, {number});")
-        else:
-            e.emit_line(f"FETCH_BEST({_c_operation(root)}, {slot}, {number});")
+        identity = "" if _has_position(root) else _identity(root)
+        e.emit(Reduce(Phase.GATHER, _c_operation(root), slot, identity=identity, turn=number))
     if gathered:
-        e.emit_line("BLOCK_BARRIER")
+        e.emit(Barrier(BarrierScope.BLOCK))
     for root in reductions:
         names, prefix = [], _TAKE_PREFIXES.get(strategies[root.id], "")
         for slot, (value, position) in zip(slots[root.id], accumulators[root.id], strict=True):
@@ -220,7 +225,7 @@ def bind_results(
                 text = f"{prefix}TAKE({_c_operation(root)}, {_identity(root)}, {slot}, {value})"
             else:
                 text = f"{prefix}TAKE_BEST({_c_operation(root)}, {slot}, {position})"
-            e.emit_line(f"const {c_type(root.dtype)} {names[-1]} = {text};")
+            e.emit(Let(c_type(root.dtype), names[-1], text))
         e.bind(root, names)
     e.pending_resets += [slot for r in reductions if strategies[r.id] == Broadcast.ATOMIC for slot in slots[r.id]]
 
@@ -245,16 +250,17 @@ def emit_rank_sort(e: KernelBuilder, node: Node) -> None:
         offset = index_text(e.flatten_index(element, shape))
         first = index_text(e.flatten_index([0 if a == axis else i for a, i in enumerate(element)], shape))
         j, rank = e.new_name("k"), e.new_name("s")
-        e.emit_line(f"int {rank} = 0;")
+        e.emit(Declare("int", rank, "0"))
         condition = f"{j} < {index_text(element[axis])}"
         for source, operand in reversed(list(zip(sources[:keys], operands, strict=False))):
             a, b = f"{source}[{first} + {j} * {inner}]", f"{source}[{offset}]"
             less = f"({a} < {b} || ({b} != {b} && {a} == {a}))" if is_float(operand.dtype) else f"({a} < {b})"
             more = f"({b} < {a} || ({a} != {a} && {b} == {b}))" if is_float(operand.dtype) else f"({b} < {a})"
             condition = f"({less} || (!{more} && {condition}))"
-        e.emit_line(f"for (int {j} = 0; {j} < {shape[axis]}; {j}++) {rank} += {condition};")
+        with e.loop(For(Axis.SERIAL, j, shape[axis])):
+            e.emit(Assign(rank, Lookup(condition, tuple(sources[:keys])), "+="))
         for source, target in zip(sources, targets, strict=True):
-            e.emit_line(f"{target}[{first} + {rank} * {inner}] = {source}[{offset}];")
+            e.emit(Store(target, f"{first} + {rank} * {inner}", Load(source, offset, (source,))))
     e.emit_barrier(per_block)
     if node.params.get("multiple"):
         e.output_storage[node.id] = list(targets)
@@ -267,7 +273,8 @@ def emit_cholesky(e: KernelBuilder, node: Node) -> None:
     target = e.allocate(node.size, node.dtype)
     e.emit_copy(node.inputs[0], target)
     count, dim = math.prod(node.shape[:-2]), node.shape[-1]
-    e.emit_line(f"cholesky_{TYPE_SUFFIXES[node.dtype]}({target}, {count}, {dim});")
+    arguments = (target, str(count), str(dim))
+    e.emit(Call(f"cholesky_{TYPE_SUFFIXES[node.dtype]}", arguments, reads=(target,), writes=(target,)))
     e.emit_barrier()
     e.bind(node, target)
 
@@ -304,15 +311,17 @@ def emit_scatter(e: KernelBuilder, node: Node) -> None:
                 tests.append(f"{start.text} >= 0 && {start.text} <= {limit}")
             operand_index[axis] = e.add_index(operand_index[axis], start_index)
         value = e.emit_element(updates, element)
-        address = f"{target}[{index_text(e.flatten_index(operand_index, operand.shape))}]"
+        offset = index_text(e.flatten_index(operand_index, operand.shape))
+        condition = " && ".join(tests) or "1"
         if not node.spec.combiner:
-            update = f"{address} = ({STORAGE_TYPES[node.dtype]}){value.text};"
+            e.emit(Store(target, offset, value.text, STORAGE_TYPES[node.dtype], Mask(condition)))
         elif node.dtype in ("int32", "uint32") or (
             node.spec.combiner == "add" and node.dtype in ("float32", "float64")
         ):
-            update = f"ATOMIC_{node.spec.combiner.upper()}(&{address}, {value.text});"
+            function = f"ATOMIC_{node.spec.combiner.upper()}"
+            update = Call(function, (f"&{target}[{offset}]", value.text), reads=(target,), writes=(target,))
+            e.emit(If([(condition, [update])]))
         else:
             raise NotFusible(f"{node.op} of {node.dtype}")
-        e.emit_line(f"if ({' && '.join(tests) or '1'}) {update}")
     e.emit_barrier(per_block)
     e.bind(node, target)

@@ -23,24 +23,15 @@ from galapax.fused.c_expressions import (
 )
 from galapax.fused.generation_table import GenerationTable
 from galapax.fused.iteration_domains import MAX_UNROLLED_STEPS
+from galapax.fused.loop_ir import Assign, Declare, For, If, Let, Load, Statement, Value
 
 
 @dataclass
 class Scope:
-    """A pair of braces in the generated code: its lines, and the elements that it already computes."""
+    """The body of a loop or a branch: its statements, and the elements that they compute."""
 
-    lines: list[str] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
     values: dict[ElementKey, Expr] = field(default_factory=dict)
-
-
-@dataclass
-class Buffer:
-    """An array shared by threads. name: its C variable. per_block: each block has its own copy."""
-
-    name: str
-    size: int
-    dtype: str
-    per_block: bool
 
 
 @dataclass
@@ -88,32 +79,30 @@ class ElementEmitter:
         self._n_names += 1
         return f"{prefix}{self._n_names}"
 
-    def emit_line(self, text: str, depth: int | None = None) -> None:
-        self.scopes[-1 if depth is None else depth].lines.append(text)
+    def emit(self, statement: Statement, depth: int | None = None) -> None:
+        self.scopes[-1 if depth is None else depth].body.append(statement)
 
     @contextmanager
-    def scope(self, head: str) -> Iterator[Scope]:
-        """Open braces after `head`; they are written into the enclosing scope when they close."""
-        self.scopes.append(Scope())
-        yield self.scopes[-1]
-        inner = self.scopes.pop()
-        self.emit_line(head + " {")
-        self.scopes[-1].lines.extend("  " + line for line in inner.lines)
-        self.emit_line("}")
+    def loop(self, loop: For) -> Iterator[None]:
+        """Open a loop, which is emitted into the enclosing scope when it closes."""
+        with self.detached_scope() as scope:
+            yield
+        loop.body = scope.body
+        self.emit(loop)
+
+    @contextmanager
+    def branch(self, condition: str) -> Iterator[None]:
+        """Open what is executed under a condition."""
+        with self.detached_scope() as scope:
+            yield
+        self.emit(If([(condition, scope.body)]))
 
     @contextmanager
     def detached_scope(self) -> Iterator[Scope]:
-        """Open a scope that the caller writes later: code hoisted out of it must not land between branches."""
+        """Open a scope that the caller emits later: code hoisted out of it must not land between branches."""
         self.scopes.append(Scope())
         yield self.scopes[-1]
         self.scopes.pop()
-
-    def emit_branches(self, cases: Sequence[tuple[str, Scope]]) -> None:
-        """Emit the branches of a condition, one after another."""
-        for head, scope in cases:
-            self.emit_line(head + " {")
-            self.scopes[-1].lines.extend("  " + line for line in scope.lines)
-            self.emit_line("}")
 
     @contextmanager
     def hoist_to(self, depth: int) -> Iterator[None]:
@@ -125,10 +114,10 @@ class ElementEmitter:
         self.scopes.extend(inner)
         self.guards = guards
 
-    def declare(self, dtype: str, text: str, depth: int) -> Expr:
+    def declare(self, dtype: str, value: Value, depth: int) -> Expr:
         """Declare a constant of this value, in the scope of this depth, and return it."""
         name, depth = self.new_name(), min(max(depth, self.branch_depth), len(self.scopes) - 1)
-        self.emit_line(f"const {c_type(dtype)} {name} = {text};", depth)
+        self.emit(Let(c_type(dtype), name, value), depth)
         return Expr(name, depth)
 
     # indices
@@ -192,7 +181,7 @@ class ElementEmitter:
         """Emit an element of an array, unless an open scope already has it."""
         index = tuple(0 if n == 1 else i for i, n in zip(index, node.shape, strict=True))
         if node.op == "literal":
-            return Expr(c_literal(node.params["value"], node.dtype), 0)
+            return Expr(c_literal(node.params["value"], node.dtype), 0, node.params["value"])
         if node.id in self.address_only:
             return self._emit_uncached(node, index)
         key = element_key(node, index)
@@ -244,15 +233,15 @@ class ElementEmitter:
         result = self.new_name()
         with self.hoist_to(depth):
             branches = []
-            for number, (head, case) in enumerate(zip((f"if (!{test.text})", "else"), cases, strict=True)):
+            for number, (head, case) in enumerate(zip((f"!{test.text}", ""), cases, strict=True)):
                 with self.detached_scope() as scope:
                     outer_branch_depth, self.branch_depth = self.branch_depth, len(self.scopes) - 1
                     value = unconditional[number] or self.emit_element(case, _operand_index(index, case.shape))
-                    self.emit_line(f"{result} = {value.text};")
+                    self.emit(Assign(result, value.text))
                     self.branch_depth = outer_branch_depth
-                branches.append((head, scope))
-            self.emit_line(f"{c_type(node.dtype)} {result};")
-            self.emit_branches(branches)
+                branches.append((head, scope.body))
+            self.emit(Declare(c_type(node.dtype), result))
+            self.emit(If(branches))
         return Expr(result, depth)
 
     def _emit_select_of_loads(self, node: Node, index: tuple[Index, ...]) -> Expr | None:
@@ -264,14 +253,19 @@ class ElementEmitter:
         if any(base is None for base in bases):
             return None
         test = self.emit_element(condition, _operand_index(index, condition.shape))
-        loads = []
+        loads: list[Load] = []
+        depth = test.depth
         for case in cases:
             self.address_only = self._load_chain(case)
-            loads.append(self._emit_uncached(case, _operand_index(index, case.shape)))
+            element = self._emit_uncached(case, _operand_index(index, case.shape))
             self.address_only = frozenset()
-        arrays, indices = zip(*(load.text.removesuffix("]").split("[", 1) for load in loads), strict=True)
-        array, offset = (_select_text(test.text, *texts) for texts in (arrays, indices))
-        return self.declare(node.dtype, f"{array}[{offset}]", max(test.depth, *(load.depth for load in loads)))
+            assert element.load is not None
+            loads.append(element.load)
+            depth = max(depth, element.depth)
+        other, chosen = loads
+        pointer = _select_text(test.text, other.pointer, chosen.pointer)
+        load = Load(pointer, _select_text(test.text, other.offset, chosen.offset), other.arrays + chosen.arrays)
+        return self.declare(node.dtype, load, depth)
 
     def find_loads(self, root: Node) -> list[Node]:
         """Return the loads, at an element's own index, that computing this element of the root always needs."""
@@ -325,14 +319,14 @@ class ElementEmitter:
             offset = flat if isinstance(flat, Expr) else Expr(str(flat), 0)
             if tests := [test for test, depth in self.guards if offset.depth >= depth]:
                 offset = Expr(f"({' && '.join(tests)} ? {offset.text} : 0)", offset.depth)
-            if node.op == "input":  # read-only
-                if isinstance(flat, int):
-                    return self.declare(node.dtype, f"{storage}[{flat}]", 0)
-                return self.declare(node.dtype, f"{storage}[{offset.text}]", max(offset.depth, self.region_depth))
-            self.read_since_barrier = True
+            load = Load(storage, offset.text, (storage,))
+            if node.op == "input" and isinstance(flat, int):  # read-only
+                return self.declare(node.dtype, load, 0)
+            depth = max(offset.depth, self.region_depth)
+            self.read_since_barrier |= node.op != "input"
             if node.id in self.address_only:
-                return Expr(f"{storage}[{offset.text}]", max(offset.depth, self.region_depth))
-            return self.declare(node.dtype, f"{storage}[{offset.text}]", max(offset.depth, self.region_depth))
+                return Expr(load.text, depth, load=load)
+            return self.declare(node.dtype, load, depth)
         if isinstance(flat, int):
             return Expr(storage[flat], self.region_depth)
         text = storage[-1]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from galapax.fused.array_ir import Node
 from galapax.fused.c_expressions import ALIGNMENT_BYTES, ITEM_BYTES, Expr, Index, c_type
+from galapax.fused.loop_ir import Assign, Axis, Barrier, BarrierScope, For, If, Let, Statement
 
 if TYPE_CHECKING:
     from galapax.fused.element_codegen import ElementEmitter
@@ -64,20 +65,20 @@ class GenerationTable:
         """Bytes of a row, one generation's numbers side by side, so that several are loaded at once."""
         return -(-self._row_end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
-    def emit_fill(self, e: KernelBuilder) -> list[str]:
-        """Return the lines that fill the table, for the start of a generation."""
+    def emit_fill(self, e: KernelBuilder) -> list[Statement]:
+        """Return the statements that fill the table, for the start of a generation."""
         if not self._elements:
             return []
         with e.hoist_to(0), e.detached_scope() as scope:
             saved = e.generation_table, e.region_depth, e.storage[self._generation.id]
             q = e.new_name("q")
-            with e.scope(f"BLOCK_LOOP({q}, {TABLE_GENERATIONS})"):
+            with e.loop(For(Axis.BLOCK, q, TABLE_GENERATIONS)):
                 depth = len(e.scopes) - 1
                 e.generation_table, e.region_depth = None, depth
-                e.emit_line(f"const int later = start + g + {q};")
+                e.emit(Let("int", "later", f"start + g + {q}"))
                 e.storage[self._generation.id] = ["later"]
                 for node, index in self._elements:
                     value, offset = e.emit_element(node, index), self._offsets[node.id, index]
-                    e.emit_line(f"{self._cell(offset, node, q)} = {value.text};")
+                    e.emit(Assign(self._cell(offset, node, q), value.text))
             e.generation_table, e.region_depth, e.storage[self._generation.id] = saved
-        return [f"if (g % {TABLE_GENERATIONS} == 0) {{", *("  " + line for line in scope.lines), "  BLOCK_BARRIER", "}"]
+        return [If([(f"g % {TABLE_GENERATIONS} == 0", [*scope.body, Barrier(BarrierScope.BLOCK)])])]

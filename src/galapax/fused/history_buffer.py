@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from galapax.fused.array_ir import Node
 from galapax.fused.c_expressions import c_type, index_text
 from galapax.fused.iteration_domains import MAX_REGISTER_ELEMENTS, dependencies, squeeze_shape
+from galapax.fused.loop_ir import Assign, Axis, Declare, For, If, Let, OneThread, Statement, Store
 
 if TYPE_CHECKING:
     from galapax.fused.loop_codegen import KernelBuilder
@@ -25,7 +26,7 @@ class HistoryBuffer:
 
     def __init__(self, e: KernelBuilder, row: Node, generation: Node) -> None:
         self.e, self.row, self.generation = e, row, generation
-        self._flush_lines: list[str] = []  # lines that write the buffered rows
+        self._flush: list[Statement] = []  # statements that write the buffered rows
 
     def emit_row(self) -> None:
         """Emit the end of a generation: buffer its row, or write it at once if it has too many inputs."""
@@ -34,19 +35,18 @@ class HistoryBuffer:
         if row_inputs is not None and sum(n.size for n in row_inputs) <= MAX_BUFFERED_VALUES:
             self._buffer_row(row_inputs)
         elif row.size <= MAX_SERIAL_ROW:
-            thread = "LAST" if e.history_only else "FIRST"
-            e.emit_line(f"{thread} {{ {self._row_stores('history + g * row')} }}")
+            e.emit(OneThread(self._row_stores("history + g * row"), is_last=bool(e.history_only)))
         else:
             with e.parallel_loop(squeeze_shape(row.shape)) as index:
                 full = e.full_index(row.shape, index)
                 value, offset = e.emit_element(row, full), index_text(e.flatten_index(full, row.shape))
-                e.emit_line(f"history[g * row + (long long){offset} * RUNS] = {value.text};")
+                e.emit(Store("history", f"g * row + (long long){offset} * RUNS", value.text))
 
-    def _row_stores(self, row_address: str) -> str:
+    def _row_stores(self, row_address: str) -> list[Statement]:
         """Return the stores of a row at an address."""
         e, row = self.e, self.row
         values = [e.emit_element(row, e.unflatten_index(c, row.shape)).text for c in range(row.size)]
-        return " ".join(f"({row_address})[{c}LL * RUNS] = {v};" for c, v in enumerate(values))
+        return [Store(f"({row_address})", f"{c}LL * RUNS", value) for c, value in enumerate(values)]
 
     def _find_row_inputs(self) -> list[Node] | None:
         """Return the numbers that a row is computed from, or None if it needs arrays."""
@@ -72,32 +72,28 @@ class HistoryBuffer:
             names = [e.new_name("w") for _ in range(node.size)]
             registers[node.id] = names
             for name, current in zip(names, e.storage[node.id], strict=True):
-                e.emit_line(f"{c_type(node.dtype)} {name} = 0;", 0)
-                e.emit_line(f"if (LANE == g % KEEPS) {name} = {current};")
+                e.emit(Declare(c_type(node.dtype), name, "0"), 0)
+                e.emit(If([("LANE == g % KEEPS", [Assign(name, current)])]))
         with e.hoist_to(0), e.detached_scope() as scope:
             table, depth = e.generation_table, e.region_depth
             e.generation_table, e.region_depth = None, len(e.scopes) - 1
             e.storage = storage | registers | {self.generation.id: ["number"]}
-            e.emit_line("const int number = start + end - kept + LANE;")
-            stores = self._row_stores("history + (number - start) * row")
-            e.emit_line(f"if (THE_LAST && LANE < kept) {{ {stores} }}")
+            e.emit(Let("int", "number", "start + end - kept + LANE"))
+            e.emit(If([("THE_LAST && LANE < kept", self._row_stores("history + (number - start) * row"))]))
             e.generation_table, e.region_depth, e.storage = table, depth, storage
-        self._flush_lines = ["  " + line for line in scope.lines]
+        self._flush = scope.body
         self._emit_flush("g % KEEPS == KEEPS - 1", "KEEPS", "g + 1")
 
     def _emit_flush(self, condition: str, n_rows: str, end: str) -> None:
         """Emit the flush of the buffered rows, under a condition."""
-        self.e.emit_line(f"if ({condition}) {{")
-        for line in (f"  const int kept = {n_rows}, end = {end};", *self._flush_lines):
-            self.e.emit_line(line)
-        self.e.emit_line("}")
+        self.e.emit(If([(condition, [Let("int", "kept", n_rows), Let("int", "end", end), *self._flush])]))
 
     def emit_end(self) -> None:
         """Emit what follows the last generation: the last flush, and zeros for generations that were not computed."""
         e = self.e
-        if self._flush_lines:
+        if self._flush:
             self._emit_flush("g % KEEPS != 0", "g % KEEPS", "g")
-        with e.scope("for (; g < rows; g++)"):
+        with e.loop(For(Axis.HISTORY)):
             c = e.new_name("i")
-            with e.scope(f"LOOP({c}, {self.row.size})"):
-                e.emit_line(f"history[g * row + (long long){c} * RUNS] = 0;")
+            with e.loop(For(Axis.THREAD, c, self.row.size)):
+                e.emit(Store("history", f"g * row + (long long){c} * RUNS", "0"))

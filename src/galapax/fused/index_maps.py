@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from galapax.fused.array_ir import Node, NotFusible
 from galapax.fused.c_expressions import Expr, Index, Storage, c_literal, c_type, combine, index_text
 from galapax.fused.iteration_domains import is_single_window_scatter, squeeze_shape
+from galapax.fused.loop_ir import Assign, Declare, If, Let, Load, Statement
 from galapax.fused.value_ranges import value_range
 
 if TYPE_CHECKING:
@@ -85,36 +86,35 @@ def _emit_cases(e: ElementEmitter, node: Node, cases: Sequence[Case], depth: int
     """Emit an element that one of several cases gives: (condition, emit) each, the last one without a condition."""
     result = e.new_name()
     with e.hoist_to(depth):
-        branches, texts, negated = [], [], list[str]()
-        for number, (test, emit) in enumerate(cases):
-            head = "else" if test is None else f"{'else ' if number else ''}if ({test})"
+        bodies, texts, negated = list[list[Statement]](), [], list[str]()
+        for test, emit in cases:
             guard = " && ".join([*negated, *([f"({test})"] if test else [])])
             with e.detached_scope() as scope, e.guarded_loads(guard):
                 texts.append(emit(len(e.scopes) - 1).text)
             negated.append(f"!({test})")
-            branches.append((head, scope))
-        e.emit_line(f"{c_type(node.dtype)} {result};")
-        if e.for_cpu and all(line.startswith("const ") for _, scope in branches for line in scope.lines):
-            tests, lines = [test for test, _ in cases], [scope.lines for _, scope in branches]
-            _emit_branchless_cases(e, result, tests, texts, lines)
+            bodies.append(scope.body)
+        e.emit(Declare(c_type(node.dtype), result))
+        tests = [test or "" for test, _ in cases]
+        if e.for_cpu and all(isinstance(statement, Let) for body in bodies for statement in body):
+            _emit_branchless_cases(e, result, tests, texts, bodies)
         else:
-            for (_, scope), text in zip(branches, texts, strict=True):
-                scope.lines.append(f"{result} = {text};")
-            e.emit_branches(branches)
+            for body, text in zip(bodies, texts, strict=True):
+                body.append(Assign(result, text))
+            e.emit(If(list(zip(tests, bodies, strict=True))))
     return Expr(result, depth)
 
 
 def _emit_branchless_cases(
-    e: ElementEmitter, result: str, tests: list[str | None], texts: list[str], lines: list[list[str]]
+    e: ElementEmitter, result: str, tests: list[str], texts: list[str], bodies: list[list[Statement]]
 ) -> None:
     """Emit all cases and select among them without a branch, which would keep the C compiler from vectorising."""
-    for block in lines:
-        for line in block:
-            e.emit_line(line)
+    for body in bodies:
+        for statement in body:
+            e.emit(statement)
     value = texts[-1]
     for test, text in zip(reversed(tests[:-1]), reversed(texts[:-1]), strict=True):
         value = f"({test}) ? {text} : {value}"
-    e.emit_line(f"{result} = {value};")
+    e.emit(Assign(result, value))
 
 
 def concatenate(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -152,14 +152,14 @@ def _emit_concatenated_load(e: ElementEmitter, node: Node, axis: int, index: tup
 
     So loads of several elements overlap.
     """
-    bases = [_find_array(e, operand) for operand in node.inputs]
-    if len(bases) != 2 or not all(isinstance(base, str) for base in bases):
+    bases = [base for base in (_find_array(e, operand) for operand in node.inputs) if isinstance(base, str)]
+    if len(node.inputs) != 2 or len(bases) != 2:
         return None
     i, flat, first = index[axis], e.flatten_index(index, node.shape), node.inputs[0]
     assert isinstance(i, Expr) and isinstance(flat, Expr)
     e.read_since_barrier = True
-    text = f"({i.text} < {first.shape[axis]} ? {bases[0]} : {bases[1]} - {first.size})[{flat.text}]"
-    return e.declare(node.dtype, text, max(flat.depth, e.region_depth))
+    pointer = f"({i.text} < {first.shape[axis]} ? {bases[0]} : {bases[1]} - {first.size})"
+    return e.declare(node.dtype, Load(pointer, flat.text, (bases[0], bases[1])), max(flat.depth, e.region_depth))
 
 
 def _find_array(e: ElementEmitter, node: Node) -> Storage | None:
@@ -230,7 +230,7 @@ def clamp_index(e: ElementEmitter, start: Expr, limit: int, node: Node) -> Index
     index_range = value_range(node)
     if index_range is not None and 0 <= index_range[0] <= index_range[1] <= limit:
         return start if node.dtype == "int32" else e.declare("int32", f"(int){start.text}", start.depth)
-    if start.text.isdigit():
+    if _is_natural(start, node):
         return min(int(start.text), limit)
     text = f"(int)({start.text} < 0 ? 0 : {start.text} > {limit} ? {limit} : {start.text})"
     return e.declare("int32", text, start.depth)
@@ -326,8 +326,13 @@ def gather(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     return e.declare(node.dtype, text, max(depth, value.depth))
 
 
-def _trust_index(e: ElementEmitter, start: Expr) -> Index:
-    if start.text.isdigit():
+def _is_natural(start: Expr, node: Node) -> bool:
+    """True if an element of an array of indices is a constant of at least 0."""
+    return node.dtype == "int32" and start.literal is not None and start.literal >= 0
+
+
+def _trust_index(e: ElementEmitter, start: Expr, node: Node) -> Index:
+    if _is_natural(start, node):
         return int(start.text)
     return e.declare("int32", f"(int){start.text}", start.depth)
 
@@ -358,7 +363,7 @@ def scatter(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
         if "CLIP" in mode:
             starts[axis] = clamp_index(e, start, limit, indices)
         else:
-            starts[axis] = _trust_index(e, start)
+            starts[axis] = _trust_index(e, start, indices)
             if isinstance(starts[axis], int):
                 if not 0 <= starts[axis] <= limit:
                     return e.emit_element(operand, index)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +21,10 @@ from galapax.fused.graph import Graph
 from galapax.fused.history_buffer import MAX_SERIAL_ROW, HistoryBuffer
 from galapax.fused.iteration_domains import dependencies
 from galapax.fused.loop_codegen import MAX_BLOCK_THREADS, MAX_CLUSTER_BLOCKS, KernelBuilder
+from galapax.fused.loop_ir import Axis, Break, Declare, For, Let, Load, OneThread, Store
+from galapax.fused.passes import eliminate_dead_stores, padded_bytes, plan_shared_memory
 from galapax.fused.prelude import PRELUDE
-from galapax.fused.shared_memory import allocate_shared_memory, padded_bytes
+from galapax.fused.print_c import print_statements
 from galapax.numerics.jaxpr import ClosedJaxpr
 
 MAX_SHARED_BYTES = 200 * 1024  # per block; arrays that do not fit are placed in global scratch memory
@@ -103,9 +103,10 @@ def lower_function(closed: ClosedJaxpr, shape: LaunchShape = LaunchShape()) -> K
         first = len(inputs) + len(graph.constants)
         targets: dict[int, list[str]] = {}
         for i, out in enumerate(outputs):
-            builder.emit_line(f"{STORAGE_TYPES[out.dtype]} *o{i} = ({STORAGE_TYPES[out.dtype]} *)p[{first + i}];")
+            pointer = f"{STORAGE_TYPES[out.dtype]} *"
+            builder.emit(Declare(pointer, f"o{i}", f"({pointer})p[{first + i}]"))
             targets.setdefault(out.id, []).append(f"o{i}")
-        with builder.scope(""), RegionBindings(builder):
+        with builder.branch("1"), RegionBindings(builder):
             builder.emit_region(graph.top, outputs, targets)
         return _assemble(builder, graph, len(inputs), len(outputs))
 
@@ -165,24 +166,27 @@ def _emit_generation_loop(
     n_inputs: int,
 ) -> None:
     """Emit the loop over generations, its initialisation and its results."""
-    builder.emit_line(f"const int *span = (const int *)p[{n_inputs}];")
-    builder.emit_line("const int start = span[0], count = RUN < span[3] ? span[1] : 0, rows = span[2];")
+    builder.emit(Declare("const int *", "span", f"(const int *)p[{n_inputs}]"))
+    builder.emit(Let("int", "start", "span[0]"))
+    builder.emit(Let("int", "count", "RUN < span[3] ? span[1] : 0"))
+    builder.emit(Let("int", "rows", "span[2]"))
     first_output = n_inputs + 1 + len(graph.constants)
     carried_parts = [i for i, varies in enumerate(is_carried) if varies]
     loop_carry = LoopCarry(builder, [state[i] for i in carried_parts])
     loop_carry.emit_initial_values([initial[i] for i in carried_parts])
     c_type = STORAGE_TYPES[row.dtype]
-    builder.emit_line(f"{c_type} *history = ({c_type} *)p[{first_output + len(carried_parts)}] + RUN;")
-    builder.emit_line(f"const long long row = {row.size}LL * RUNS;")
-    builder.emit_line("int g = 0;")
-    with builder.scope("for (; g < count; g++)") as scope, RegionBindings(builder):
+    pointer = f"({c_type} *)p[{first_output + len(carried_parts)}] + RUN"
+    builder.emit(Declare(f"{c_type} *", "history", pointer))
+    builder.emit(Let("long long", "row", f"{row.size}LL * RUNS"))
+    builder.emit(Declare("int", "g", "0"))
+    with builder.loop(For(Axis.GENERATION)), RegionBindings(builder):
         loop_carry.bind_current()
         builder.generation_table = GenerationTable(generation, len(builder.scopes) - 1)
         builder.bind(generation, ["number"])
-        builder.emit_line("const int number = start + g;")
+        builder.emit(Let("int", "number", "start + g"))
         if stop_part is not None:
             stop_registers = loop_carry.storage[carried_parts.index(stop_part)]
-            builder.emit_line(f"if ({stop_registers[reason_column]} != 0) break;")
+            builder.emit(Break(f"{stop_registers[reason_column]} != 0"))
         outputs = [updated[i] for i in carried_parts]
         builder.generation_region = graph.top
         if row.size <= MAX_SERIAL_ROW:
@@ -194,7 +198,7 @@ def _emit_generation_loop(
         history.emit_row()
         loop_carry.emit_update(outputs)
         builder.generation_region = None
-        scope.lines[:0] = builder.generation_table.emit_fill(builder)
+        builder.scopes[-1].body[:0] = builder.generation_table.emit_fill(builder)
         builder.definitions.append(f"#define AHEAD_ROW {builder.generation_table.row_bytes}")
         builder.table_bytes, builder.generation_table = TABLE_GENERATIONS * builder.generation_table.row_bytes, None
     history.emit_end()
@@ -202,11 +206,11 @@ def _emit_generation_loop(
         node = state[i]
         address = f"(({STORAGE_TYPES[node.dtype]} *)p[{first_output + k}] + (long long)RUN * {node.size})"
         if isinstance(storage, list):
-            stores = " ".join(f"{address}[{j}] = {name};" for j, name in enumerate(storage))
-            builder.emit_line(f"FIRST {{ {stores} }}")
+            builder.emit(OneThread([Store(address, str(j), name) for j, name in enumerate(storage)]))
         else:
             c = builder.new_name("i")
-            builder.emit_line(f"LOOP({c}, {node.size}) {address}[{c}] = {storage}[{c}];")
+            with builder.loop(For(Axis.THREAD, c, node.size)):
+                builder.emit(Store(address, c, Load(storage, c, (storage,))))
 
 
 def _add_inputs(graph: Graph, arguments: Sequence[tuple[ShapedArray, bool]]) -> list[Node]:
@@ -222,7 +226,7 @@ def _declare_inputs(builder: KernelBuilder, inputs: Sequence[Node]) -> None:
     for i, node in enumerate(inputs):
         c_type = STORAGE_TYPES[node.dtype]
         offset = f" + (long long)RUN * {node.size}" if node.params["is_per_run"] else ""
-        builder.emit_line(f"const {c_type} *a{i} = (const {c_type} *)p[{i}]{offset};")
+        builder.emit(Declare(f"const {c_type} *", f"a{i}", f"(const {c_type} *)p[{i}]{offset}"))
         builder.bind(node, f"a{i}")
 
 
@@ -236,25 +240,9 @@ def _choose_block_size(builder: KernelBuilder) -> tuple[int, int]:
     return threads, min(builder.runs_per_sm, max_threads // threads)
 
 
-def _eliminate_dead_stores(builder: KernelBuilder) -> list[str]:
-    """Remove stores into arrays that nothing reads: a loop often has their elements in registers."""
-    lines = builder.scopes[0].lines
-    mentions = Counter(re.findall(r"\bb\d+\b", "\n".join(lines)))
-    stores: dict[str, list[int]] = {}
-    for number, line in enumerate(lines):
-        store = re.match(r"\s*(?:if \(lane == 0\) )?(b\d+)\[[^;]*\] = \(", line)
-        if store and line.count(store[1]) == 1:
-            stores.setdefault(store[1], []).append(number)
-    unread_arrays = {name for name, numbers in stores.items() if mentions[name] == len(numbers)}
-    unread_arrays |= {b.name for b in builder.buffers if not mentions[b.name]}
-    dead = {number for name in unread_arrays for number in stores.get(name, ())}
-    builder.buffers = [b for b in builder.buffers if b.name not in unread_arrays]
-    return [line for number, line in enumerate(lines) if number not in dead]
-
-
 def _assemble(builder: KernelBuilder, graph: Graph, n_inputs: int, n_outputs: int) -> KernelSource:
     """Lay out shared and scratch memory, and assemble the source."""
-    code = _eliminate_dead_stores(builder)
+    statements, builder.buffers = eliminate_dead_stores(builder.scopes[0].body, builder.buffers)
     block_threads, blocks_per_sm = _choose_block_size(builder)
     lines = []
     for i, array in enumerate(graph.constants):
@@ -273,8 +261,8 @@ def _assemble(builder: KernelBuilder, graph: Graph, n_inputs: int, n_outputs: in
     lines.append("(void)parts; (void)ahead; (void)team_parts;")
     block_buffers = [b for b in builder.buffers if b.per_block]
     # with several blocks not every block's threads meet at every barrier, so that no arrays share an address
-    live_code = code if builder.blocks_per_run == 1 else ()
-    offsets = allocate_shared_memory(live_code, block_buffers, shared_bytes, MAX_SHARED_BYTES // blocks_per_sm)
+    shared_code = statements if builder.blocks_per_run == 1 else ()
+    offsets = plan_shared_memory(shared_code, block_buffers, shared_bytes, MAX_SHARED_BYTES // blocks_per_sm)
     ends = [offsets[b.name] + padded_bytes(b) for b in block_buffers if b.name in offsets]
     shared_bytes = max(ends, default=shared_bytes)
     for buffer in sorted(builder.buffers, key=padded_bytes):
@@ -288,7 +276,7 @@ def _assemble(builder: KernelBuilder, graph: Graph, n_inputs: int, n_outputs: in
     body = _KERNEL_TEMPLATE
     for placeholder, text in (
         ("POINTERS", str(n_inputs + len(graph.constants) + n_outputs)),
-        ("CODE", "\n".join("  " + line for line in (*lines, *code))),
+        ("CODE", "\n".join("  " + line for line in (*lines, *print_statements(statements)))),
         ("SCRATCH", str(scratch_bytes)),
         ("RESIDENT", str(blocks_per_sm)),
         ("DEFINITIONS", "\n".join(builder.definitions)),

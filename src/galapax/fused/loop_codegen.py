@@ -29,11 +29,12 @@ from galapax.fused.cooperative_reductions import (
     emit_block_partials,
     emit_warp_partials,
     is_order_independent,
-    list_cpu_folds,
+    list_folds,
     pair_extremes_with_positions,
 )
 from galapax.fused.cost_model import estimate_loop_ops, find_loop_body, is_computed_by, longest_inner_reduction
-from galapax.fused.element_codegen import Buffer, ElementEmitter, ThreadLoop
+from galapax.fused.element_codegen import ElementEmitter, ThreadLoop
+from galapax.fused.in_place import find_last_reading_stage
 from galapax.fused.iteration_domains import (
     is_collective,
     is_cooperative_reduction,
@@ -41,7 +42,8 @@ from galapax.fused.iteration_domains import (
     squeeze_shape,
     thread_axes,
 )
-from galapax.fused.shared_memory import find_last_reading_stage
+from galapax.fused.loop_ir import Axis, Barrier, BarrierScope, Call, For, Mask, OneThread, Store
+from galapax.fused.passes import Buffer
 from galapax.fused.stages import plan_stages
 from galapax.fused.thread_reductions import prefetch_reduction
 
@@ -98,7 +100,7 @@ class KernelBuilder(ElementEmitter):
         """Emit a barrier of all threads of a run, or of a block."""
         if not per_block:
             self.reset_atomic_slots()
-        self.emit_line("BLOCK_BARRIER" if per_block and self.blocks_per_run > 1 else "BARRIER")
+        self.emit(Barrier(BarrierScope.BLOCK if per_block and self.blocks_per_run > 1 else BarrierScope.RUN))
         if not per_block or self.blocks_per_run == 1:
             self.n_barriers += 1
             self.written_since_barrier = self.read_since_barrier = False
@@ -106,7 +108,7 @@ class KernelBuilder(ElementEmitter):
     def reset_atomic_slots(self) -> None:
         """Reset the atomic slots of the next generation: each reduction has two that alternate."""
         if self.pending_resets:
-            self.emit_line("FIRST { " + " ".join(f"UNMEET({slot});" for slot in self.pending_resets) + " }")
+            self.emit(OneThread([Call("UNMEET", (str(slot),)) for slot in self.pending_resets]))
         self.pending_resets = []
 
     def new_slot(self) -> int:
@@ -252,20 +254,20 @@ class KernelBuilder(ElementEmitter):
             return value
         return Expr(f"CHANGED({self.emit_element(operand, index).text}, {value.text})", value.depth)
 
-    def emit_store(self, name: str, node: Node, index: Sequence[Index], value: Expr, condition: str = "") -> None:
+    def emit_store(self, name: str, node: Node, index: Sequence[Index], value: Expr, mask: Mask | None = None) -> None:
         """Emit the store of an element."""
         offset = index_text(self.flatten_index(index, node.shape))
-        self.emit_line(f"{condition}{name}[{offset}] = ({STORAGE_TYPES[node.dtype]}){value.text};")
+        self.emit(Store(name, offset, value.text, STORAGE_TYPES[node.dtype], mask))
 
-    def _store_condition(self, name: str, root: Node, index: Sequence[Index]) -> str:
-        """Return the condition under which an element updated in place must be stored; empty if always."""
+    def _store_mask(self, name: str, root: Node, index: Sequence[Index]) -> Mask | None:
+        """Return the condition under which an element updated in place must be stored, or None if always."""
         operand = self._in_place_operand(name, root)
         if operand is None:
-            return ""
+            return None
         condition = root.inputs[0]
         test = self.emit_element(condition, tuple(index) if condition.shape else ())
-        keyword = "if" if test.depth < len(self.scopes) - 1 else "CHANGES"  # the same for a whole row
-        return f"{keyword} ({'' if root.inputs[2] is operand else '!'}{test.text}) "
+        is_uniform = test.depth < len(self.scopes) - 1  # the same for a whole row
+        return Mask(f"{'' if root.inputs[2] is operand else '!'}{test.text}", is_optional=not is_uniform)
 
     def _is_redundant_loop(self, roots: list[Node]) -> bool:
         """True if every block computes the whole loop redundantly rather than wait for a barrier of all blocks."""
@@ -299,41 +301,41 @@ class KernelBuilder(ElementEmitter):
         whole_warps: a warp takes 32 neighbours with all of its lanes active; those beyond the end repeat the last one.
         """
         size = math.prod(shape)
-        macro = "BLOCK_LOOP" if per_block else "LOOP_BACK" if is_reversed and not whole_warps else "LOOP"
+        axis = Axis.BLOCK if per_block else Axis.THREAD
+        is_reversed = is_reversed and axis is Axis.THREAD and not whole_warps
         self.written_since_barrier = True
         width = size if group == 1 else min(size * group, 256 * (1 if per_block else self.blocks_per_run))
         if counts_for_width:
             self.widest_loop = max(self.widest_loop, width * self.blocks_per_run if per_block else width)
         i, q = self.new_name("i"), self.new_name("q")
         self.loop_variable = i if group == 1 else q
-        texts = [text for root, names in accumulators for text in list_cpu_folds(root, names, self.loop_variable)]
-        folds = f", ({', '.join(texts)})" if texts else ""
-        suffix = "_OF" if texts else "_WORDS" if whole_warps else "_ATOMIC" if has_atomics else ""
+        folds = tuple(fold for root, names in accumulators for fold in list_folds(root, names))
+        loop = For(axis, self.loop_variable, size, step=unroll, group=group, folds=folds, is_reversed=is_reversed)
+        loop.has_atomics, loop.whole_warps = has_atomics, whole_warps
         if self.for_cpu and len(shape) > 1 and shape[-1] >= MIN_VECTOR_ROW:
             r = self.new_name("r")
-            with self.scope(f"for (int {r} = 0; {r} < {size // shape[-1]}; {r}++)"):
+            with self.loop(For(Axis.SERIAL, r, size // shape[-1])):
                 outer = self.unflatten_index(Expr(r, len(self.scopes) - 1), shape[:-1])
-                with self.scope(f"{macro}{suffix}({i}, {shape[-1]}{folds})"):
+                loop.variable, loop.extent = i, shape[-1]
+                with self.loop(loop):
                     yield *outer, Expr(i, len(self.scopes) - 1)
             return
         if group == 1:
             # the compiler would not unroll two turns by itself
             is_two_turns = self.runs_per_sm > 1 and size == 2 * max(32, MAX_BLOCK_THREADS // self.runs_per_sm)
-            head = f"{'WRITTEN_OUT ' if is_two_turns and not whole_warps else ''}{macro}{suffix}({i}, {size}{folds})"
-            with self.scope(head if unroll == 1 else f"LOOP_BY{suffix}({i}, {size}, {unroll}{folds})"):
+            loop.is_unrolled = is_two_turns and not whole_warps and unroll == 1
+            with self.loop(loop):
                 inside = len(self.scopes) - 1
-                index = self.unflatten_index(Expr(i, inside), shape, is_loop_variable=macro != "LOOP_BACK")
-                is_shared = macro == "LOOP" and self.blocks_per_run > 1 and not whole_warps
+                index = self.unflatten_index(Expr(i, inside), shape, is_loop_variable=not is_reversed)
+                is_shared = axis is Axis.THREAD and not is_reversed and self.blocks_per_run > 1 and not whole_warps
                 self.thread_loop = ThreadLoop(shape, inside) if is_shared else None
                 self.record_row_counter(index, i)
                 yield index
                 self.thread_loop = None
             return
-        stride = "" if unroll == 1 else f", {unroll}"
-        with self.scope(f"{macro if unroll == 1 else 'LOOP_BY'}{suffix}({q}, {size} * GROUP({group}){stride}{folds})"):
+        loop.element = i
+        with self.loop(loop):
             depth = len(self.scopes) - 1
-            threads = f"GROUP({group})"
-            self.emit_line(f"const int {i} = (int)((u32){q} / {threads}), lane = (int)((u32){q} % {threads});")
             self.thread_group = (group, depth)
             yield self.unflatten_index(Expr(i, depth), shape)
             self.thread_group = None
@@ -391,7 +393,7 @@ class KernelBuilder(ElementEmitter):
         """Emit the loop that computes these roots and stores them or accumulates their reductions."""
         shape = loop_shape(roots[0])
         group = self._choose_group_size(shape, roots, per_block)
-        leader_guard = "" if group == 1 else "if (lane == 0) "
+        leader = None if group == 1 else Mask("lane == 0", is_full=True)
         targets_of: dict[int, tuple[Node, list[str]]] = {}
         whole_warps = roots[0].op == "bitplanes"
         unroll = 1 if whole_warps else self._choose_unroll(shape, group, per_block)
@@ -410,14 +412,14 @@ class KernelBuilder(ElementEmitter):
             accumulators=loop_accumulators,
             whole_warps=whole_warps,
         ) as index:
-            depth, stores, points = len(self.scopes) - 1, [], [(index, leader_guard)]
+            depth, stores, points = len(self.scopes) - 1, [], [(index, "" if leader is None else leader.condition)]
             for step in range(1, unroll):  # the last elements may be computed twice, but must not be accumulated twice
                 n_turns = f"{math.prod(shape)}" if group == 1 else f"{math.prod(shape)} * GROUP({group})"
                 i = turn = self.declare("int32", f"NEXT({self.loop_variable}, {step}, {n_turns})", depth)
                 if group > 1:
                     i = self.declare("int32", f"(int)((u32){turn.text} / GROUP({group}))", depth)
                 leader_test = "lane == 0 && " if group > 1 else ""
-                guard = f"if ({leader_test}{turn.text} != {self.loop_variable}) "
+                guard = f"{leader_test}{turn.text} != {self.loop_variable}"
                 points.append((self.unflatten_index(i, shape, is_loop_variable=group == 1), guard))
                 self.record_row_counter(points[-1][0], turn.text)
             for index, _ in points if self.blocks_per_run > 1 else ():
@@ -428,7 +430,7 @@ class KernelBuilder(ElementEmitter):
                     continue
                 for element in self.thread_elements(root.shape, thread_axes(root), index):
                     value = self._emit_root(root, tuple(element))
-                    if value.depth < depth and root.size > 1 and not value.text.isidentifier():
+                    if value.depth < depth and root.size > 1 and value.literal is not None:
                         value = self.declare(root.dtype, value.text, depth)
                     stores += [(name, root, element, value) for name in targets_of[root.id][1]]
                     self.scopes[-1].values[element_key(root, element)] = value
@@ -437,9 +439,9 @@ class KernelBuilder(ElementEmitter):
                 if root.op == "bitplanes":
                     emit_bitplanes(self, name, root, value)
                 else:
-                    condition = leader_guard or self._store_condition(name, root, element)
-                    changed = self._changed_value(name, root, element, value) if condition else value
-                    self.emit_store(name, root, element, changed, condition)
+                    mask = leader or self._store_mask(name, root, element)
+                    changed = self._changed_value(name, root, element, value) if mask else value
+                    self.emit_store(name, root, element, changed, mask)
         for root, names in targets_of.values():
             self._written_targets.update((root.id, name) for name in names)
             if root.id in self.deferred_stores:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from galapax.fused.array_ir import Node, NotFusible
@@ -19,6 +19,7 @@ from galapax.fused.c_expressions import (
     index_text,
 )
 from galapax.fused.iteration_domains import MAX_UNROLLED_STEPS, reduction_length
+from galapax.fused.loop_ir import Accumulate, Accumulator, Assign, Axis, Declare, Fold, For, If, Statement
 
 if TYPE_CHECKING:
     from galapax.fused.element_codegen import ElementEmitter
@@ -37,42 +38,38 @@ def prefetch_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) 
     prefetched = []
     for load in loads:
         k, registers = e.new_name("k"), e.new_name("h")
-        e.emit_line(f"{c_type(load.dtype)} {registers}[{n_turns}];")
-        with e.scope(f"FETCH_STEPS({k}, {reduction_length(node)}, GROUP({e.thread_group[0]}))"):
+        e.emit(Declare(c_type(load.dtype), registers, length=str(n_turns)))
+        with e.loop(For(Axis.GROUP, k, reduction_length(node), group=e.thread_group[0], is_unrolled=True)):
             value = e.emit_element(load, _operand_index(node, index, [Expr(k, len(e.scopes) - 1)]))
-            e.emit_line(f"{registers}[turn_{k}] = {value.text};")
+            e.emit(Assign(f"{registers}[turn_{k}]", value.text))
         prefetched.append((load, registers))
     e.prefetched[element_key(node, index)] = prefetched
 
 
 @contextmanager
 def _open_step_loops(
-    e: ElementEmitter, lengths: Sequence[int], is_shared: bool = False, fold: str = "", is_unrolled: bool = False
+    e: ElementEmitter,
+    lengths: Sequence[int],
+    is_shared: bool = False,
+    fold: Fold | None = None,
+    is_unrolled: bool = False,
 ) -> Iterator[list[Index]]:
     """Open the loops of a reduction over some axes; if it is shared, a group of threads splits the longest.
 
-    fold: what the innermost accumulates, see prelude.py: operation and accumulator. is_unrolled: unroll the innermost.
+    fold: what the innermost accumulates. is_unrolled: unroll the innermost.
     """
-    names = [e.new_name("k") for _ in lengths]
-    scopes = []
+    names, loops = [e.new_name("k") for _ in lengths], ExitStack()
+    depths = []
     split_position = lengths.index(max(lengths)) if is_shared else -1
     for position, (name, n) in enumerate(zip(names, lengths, strict=True)):
         group_size = e.thread_group[0] if position == split_position and e.thread_group is not None else None
-        if fold and position == len(names) - 1:
-            folds = f"FOLD({fold}, {name})"
-            head = f"STEPS_OF({name}, {n}, {folds})"
-            if group_size is not None:
-                head = f"{'WRITTEN_OUT ' * is_unrolled}GROUP_STEPS_OF({name}, {n}, GROUP({group_size}), {folds})"
-        elif group_size is not None:
-            head = f"SHARED_OUT({name}, {n}, lane, GROUP({group_size}))"
-        else:
-            head = f"for (int {name} = 0; {name} < {n}; {name}++)"
-        manager = e.scope(head)
-        manager.__enter__()
-        scopes.append((manager, len(e.scopes) - 1))
-    yield [Expr(name, depth) for name, (_, depth) in zip(names, scopes, strict=True)]
-    for manager, _ in reversed(scopes):
-        manager.__exit__(None, None, None)
+        loop = For(Axis.SERIAL if group_size is None else Axis.GROUP, name, n, group=group_size or 1)
+        if fold is not None and position == len(names) - 1:
+            loop.folds, loop.is_unrolled = (fold,), is_unrolled and group_size is not None
+        loops.enter_context(e.loop(loop))
+        depths.append(len(e.scopes) - 1)
+    with loops:
+        yield [Expr(name, depth) for name, depth in zip(names, depths, strict=True)]
 
 
 def emit_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -96,19 +93,19 @@ def emit_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> E
     accumulator = e.new_name("s")
     with e.hoist_to(depth):
         c_operation = f"{operation}_{TYPE_SUFFIXES[node.dtype]}"
-        e.emit_line(f"TOTAL({c_type(node.dtype)}, {accumulator}, {identity_element(operation, node.dtype)});")
+        e.emit(Accumulator(c_type(node.dtype), accumulator, identity_element(operation, node.dtype)))
         prefetched = e.prefetched.get(element_key(node, index), ()) if is_shared else ()
         is_short = is_shared and len(lengths) == 1 and max(lengths) <= MAX_PREFETCHED_VALUES * group_size
         is_unrolled = bool(prefetched) or (is_short and e.is_latency_bound)
-        with _open_step_loops(e, lengths, is_shared, f"{c_operation}, {accumulator}", is_unrolled) as inner:
+        with _open_step_loops(e, lengths, is_shared, Fold(c_operation, accumulator), is_unrolled) as inner:
             element = _operand_index(node, index, inner)
             for load, registers in prefetched:
                 value = f"FETCHED({registers}, {index_text(inner[-1])}, {e.emit_element(load, element).text})"
                 e.scopes[-1].values[element_key(load, element)] = e.declare(load.dtype, value, len(e.scopes) - 1)
             term = e.emit_element(operand, element)
-            e.emit_line(f"SEEN({c_operation}, {accumulator}, {index_text(inner[-1])}, {term.text});")
+            e.emit(Accumulate(c_operation, accumulator, index_text(inner[-1]), term.text))
         if is_shared:
-            e.emit_line(f"{accumulator} = group_{c_operation}({accumulator}, GROUP({group_size}));")
+            e.emit(Assign(accumulator, f"group_{c_operation}({accumulator}, GROUP({group_size}))"))
     return Expr(accumulator, depth)
 
 
@@ -120,12 +117,13 @@ def emit_arg_extreme(e: ElementEmitter, node: Node, index: tuple[Index, ...]) ->
     comparison = f"later_{node.spec.combiner}_{TYPE_SUFFIXES[operand.dtype]}"
     with e.hoist_to(depth):
         first = e.emit_element(operand, (*index[:axis], 0, *index[axis:]))
-        e.emit_line(f"{c_type(operand.dtype)} {extreme} = {first.text}; int {position} = 0;")
+        e.emit(Declare(c_type(operand.dtype), extreme, first.text))
+        e.emit(Declare("int", position, "0"))
         with _open_step_loops(e, [n]) as (k,):
             assert isinstance(k, Expr)
             other = e.emit_element(operand, (*index[:axis], k, *index[axis:]))
-            update = f"{{ {extreme} = {other.text}; {position} = {k.text}; }}"
-            e.emit_line(f"if ({comparison}({other.text}, {extreme}, {position})) {update}")
+            update: list[Statement] = [Assign(extreme, other.text), Assign(position, k.text)]
+            e.emit(If([(f"{comparison}({other.text}, {extreme}, {position})", update)]))
     return Expr(position, depth)
 
 
@@ -155,10 +153,10 @@ def emit_dot(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     depth, accumulator = e.index_depth(index), e.new_name("s")
     with e.hoist_to(depth):
         c_operation = f"add_{TYPE_SUFFIXES[node.dtype]}"
-        e.emit_line(f"TOTAL({c_type(node.dtype)}, {accumulator}, {c_literal(0, node.dtype)});")
-        with _open_step_loops(e, lengths, fold=f"{c_operation}, {accumulator}") as inner:
+        e.emit(Accumulator(c_type(node.dtype), accumulator, c_literal(0, node.dtype)))
+        with _open_step_loops(e, lengths, fold=Fold(c_operation, accumulator)) as inner:
             term = emit_term(inner)
-            e.emit_line(f"SEEN({c_operation}, {accumulator}, {index_text(inner[-1])}, {term});")
+            e.emit(Accumulate(c_operation, accumulator, index_text(inner[-1]), term))
     return Expr(accumulator, depth)
 
 
@@ -169,11 +167,11 @@ def emit_serial_scan(e: ElementEmitter, node: Node, index: tuple[Index, ...]) ->
     position = index_text(index[axis])
     start, end = (position, str(node.shape[axis] - 1)) if node.params["reverse"] else ("0", position)
     with e.hoist_to(depth):
-        e.emit_line(f"{c_type(node.dtype)} {accumulator} = {identity_element(operation, node.dtype)};")
-        with e.scope(f"for (int {k} = {start}; {k} <= {end}; {k}++)"):
+        e.emit(Declare(c_type(node.dtype), accumulator, identity_element(operation, node.dtype)))
+        with e.loop(For(Axis.SERIAL, k, start=start, end=end)):
             inner = Expr(k, len(e.scopes) - 1)
             term = e.emit_element(operand, (*index[:axis], inner, *index[axis + 1 :]))
-            e.emit_line(f"{accumulator} = {combine(operation, node.dtype, accumulator, term.text)};")
+            e.emit(Assign(accumulator, combine(operation, node.dtype, accumulator, term.text)))
     return Expr(accumulator, depth)
 
 

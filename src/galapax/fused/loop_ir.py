@@ -1,0 +1,243 @@
+"""The loop IR: the statements of a kernel, on which passes work before print_c.py writes them as C.
+
+Scalar arithmetic stays a C expression over names. What passes ask about is structure: loops and the axis that they
+run over, branches, barriers and their scope, which array a statement loads from or stores to, and reductions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class Axis(Enum):
+    """What the iterations of a loop are distributed over."""
+
+    THREAD = auto()  # all threads of a run
+    BLOCK = auto()  # the threads of each block, which executes the whole loop
+    GROUP = auto()  # the threads that share an element
+    SERIAL = auto()  # one thread makes all iterations in order
+    TILE = auto()  # the elements of a scan: each warp has a tile of neighbours, 32 at a time
+    GENERATION = auto()  # the loop over generations
+    HISTORY = auto()  # the rows of history that no generation computed
+
+
+class BarrierScope(Enum):
+    """Which threads wait for each other."""
+
+    RUN = auto()
+    BLOCK = auto()
+
+
+class Phase(Enum):
+    """A step of a cooperative reduction, see cooperative_reductions.py."""
+
+    WARP = "GIVE"  # each warp reduces, and leaves its partial result in a slot
+    PUBLISH = "PASS"  # each block reduces its slot, and shows the others its partial result
+    ATOMIC = "MEET"  # each block combines its partial result with that of the others by an atomic
+    GATHER = "FETCH"  # each block combines what all blocks have published
+
+
+class Load(NamedTuple):
+    """An element of an array. pointer: a C expression; arrays: those that it may point to."""
+
+    pointer: str
+    offset: str
+    arrays: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.pointer}[{self.offset}]"
+
+
+class Lookup(NamedTuple):
+    """A C expression that reads arrays otherwise, such as the call of a function."""
+
+    text: str
+    arrays: tuple[str, ...]
+
+
+Value = str | Load | Lookup  # of a statement; a text is a C expression over names
+
+
+class Mask(NamedTuple):
+    """The condition under which a thread stores. is_full: every element is stored by some thread all the same.
+
+    is_optional: storing where it does not hold would change nothing.
+    """
+
+    condition: str
+    is_full: bool = False
+    is_optional: bool = False
+
+
+@dataclass
+class Let:
+    """A constant."""
+
+    c_type: str
+    name: str
+    value: Value
+
+
+@dataclass
+class Declare:
+    """A variable, or an array of `length` registers. value: its initial value, if any."""
+
+    c_type: str
+    name: str
+    value: str = ""
+    length: str = ""
+
+
+@dataclass
+class Assign:
+    """The assignment to a variable or a register. operator: as in C."""
+
+    target: str
+    value: Value
+    operator: str = "="
+
+
+@dataclass
+class Store:
+    """The store of an element. c_type: what the value is converted to; empty if it has that type."""
+
+    array: str
+    offset: str
+    value: Value
+    c_type: str = ""
+    mask: Mask | None = None
+
+
+@dataclass
+class Swap:
+    """Exchange two arrays: their names stand for each other's memory from then on."""
+
+    first: str
+    second: str
+    c_type: str
+    temporary: str
+
+
+@dataclass
+class Break:
+    condition: str
+
+
+@dataclass
+class Barrier:
+    scope: BarrierScope
+
+
+@dataclass
+class Call:
+    """A call of a function in C. reads, writes: the arrays that it loads from and stores to."""
+
+    function: str
+    arguments: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    result: str = ""  # type and name of a constant that receives its value
+
+
+@dataclass
+class Accumulator:
+    """A thread's accumulator of a reduction. position: of an argmin or argmax, else empty."""
+
+    c_type: str
+    name: str
+    identity: str
+    position: str = ""
+
+
+@dataclass
+class Accumulate:
+    """Combine a value with an accumulator, in the loop over `variable`. is_repeated: not the first time in a turn."""
+
+    operation: str
+    accumulator: str
+    variable: str
+    value: str
+    position: str = ""  # the accumulator of the position of an argmin or argmax
+    value_position: str = ""
+    condition: str = ""
+    is_repeated: bool = False
+
+
+@dataclass
+class Reduce:
+    """A phase of a cooperative reduction. slot: where partial results are; turn: chooses the warp that does it."""
+
+    phase: Phase
+    operation: str
+    slot: int
+    accumulator: str = ""
+    position: str = ""
+    identity: str = ""
+    turn: int = 0
+    has_position: bool = False
+
+
+class Fold(NamedTuple):
+    """What a loop accumulates, which a CPU combines a tile of iterations at a time."""
+
+    operation: str
+    accumulator: str
+    position: str = ""
+
+
+@dataclass
+class For:
+    """A loop. extent: the number of iterations.
+
+    step: elements that a thread takes in a turn. group: threads that share an element, whose number is `element`, if
+    any. folds: see `Fold`. is_reversed: the last threads take the first elements. is_unrolled: all turns are written
+    out. has_atomics: iterations store to the same elements. whole_warps: all lanes are active in every turn. start,
+    end: of a serial loop that does not begin at 0, or ends with `end`. turn: the number of a turn, in a tile.
+    is_redundant: of a tile: each block scans all elements.
+    """
+
+    axis: Axis
+    variable: str = ""
+    extent: int = 0
+    body: list[Statement] = field(default_factory=list)
+    step: int = 1
+    group: int = 1
+    element: str = ""
+    folds: tuple[Fold, ...] = ()
+    is_reversed: bool = False
+    is_unrolled: bool = False
+    has_atomics: bool = False
+    whole_warps: bool = False
+    start: str = "0"
+    end: str = ""
+    turn: str = ""
+    is_redundant: bool = False
+
+    @property
+    def is_serial(self) -> bool:
+        """True if a thread makes iterations one after another that may depend on each other."""
+        return self.axis in (Axis.SERIAL, Axis.GENERATION, Axis.HISTORY)
+
+
+@dataclass
+class If:
+    """Branches: a condition and what it guards; the condition of an `else` is empty."""
+
+    branches: list[tuple[str, list[Statement]]]
+
+
+@dataclass
+class OneThread:
+    """What a single thread of a run executes. is_last: the one that has least to do in most loops."""
+
+    body: list[Statement]
+    is_last: bool = False
+
+
+Statement = (
+    Let | Declare | Assign | Store | Swap | Break | Barrier | Call | Accumulator | Accumulate | Reduce | For | If
+    | OneThread
+)  # fmt: skip

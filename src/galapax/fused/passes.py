@@ -1,0 +1,244 @@
+"""Passes on the loop IR: dead stores, and which arrays share bytes of shared memory.
+
+Arrays whose live ranges do not overlap share the same bytes. A live range goes from the first to the last access,
+widened to enclosing loops. Between the live ranges of two arrays at one address there must be a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from galapax.fused.c_expressions import ALIGNMENT_BYTES, ITEM_BYTES
+from galapax.fused.loop_ir import (
+    Assign,
+    Axis,
+    Barrier,
+    Call,
+    For,
+    If,
+    Let,
+    OneThread,
+    Statement,
+    Store,
+    Swap,
+    Value,
+)
+
+
+@dataclass
+class Buffer:
+    """An array shared by threads. name: its C variable. per_block: each block has its own copy."""
+
+    name: str
+    size: int
+    dtype: str
+    per_block: bool
+
+
+def padded_bytes(buffer: Buffer) -> int:
+    """Return the bytes of an array, padded to the alignment."""
+    return -(-max(1, buffer.size) * ITEM_BYTES[buffer.dtype] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def bodies_of(statement: Statement) -> list[list[Statement]]:
+    """Return the bodies of a loop or of branches."""
+    if isinstance(statement, If):
+        return [body for _, body in statement.branches]
+    return [statement.body] if isinstance(statement, For | OneThread) else []
+
+
+def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
+    """Yield all statements, those of a body after the loop or branch."""
+    for statement in statements:
+        yield statement
+        for body in bodies_of(statement):
+            yield from walk(body)
+
+
+def arrays_read(statement: Statement) -> tuple[str, ...]:
+    """Return the arrays that a statement itself loads from."""
+    match statement:
+        case Let() | Assign() | Store():
+            return _arrays_of(statement.value)
+        case Call():
+            return statement.reads
+        case Swap():
+            return statement.first, statement.second
+    return ()
+
+
+def arrays_written(statement: Statement) -> tuple[str, ...]:
+    """Return the arrays that a statement itself stores to."""
+    match statement:
+        case Store():
+            return (statement.array,)
+        case Call():
+            return statement.writes
+        case Swap():
+            return statement.first, statement.second
+    return ()
+
+
+def _arrays_of(value: Value) -> tuple[str, ...]:
+    return () if isinstance(value, str) else value.arrays
+
+
+def eliminate_dead_stores(
+    statements: Sequence[Statement], buffers: Sequence[Buffer]
+) -> tuple[list[Statement], list[Buffer]]:
+    """Remove stores into arrays that nothing reads, and these arrays: a loop often has their elements in registers."""
+    accesses = list(walk(statements))
+    used = {name for s in accesses for name in arrays_read(s)}
+    used |= {name for s in accesses if not isinstance(s, Store) for name in arrays_written(s)}
+    dead = {b.name for b in buffers} - used
+    live = [b for b in buffers if b.name not in dead]
+    return filter_statements(statements, lambda s: not (isinstance(s, Store) and s.array in dead)), live
+
+
+def filter_statements(statements: Sequence[Statement], keep: Callable[[Statement], bool]) -> list[Statement]:
+    """Return the statements that pass a test, with bodies filtered too."""
+    result = []
+    for statement in statements:
+        if isinstance(statement, If):
+            statement.branches = [(test, filter_statements(body, keep)) for test, body in statement.branches]
+        elif isinstance(statement, For | OneThread):
+            statement.body = filter_statements(statement.body, keep)
+        if keep(statement):
+            result.append(statement)
+    return result
+
+
+@dataclass(eq=False)
+class Extent:
+    """The body of a loop or a branch, from position to position. barriers: those in it but in no body inside it."""
+
+    first: int
+    parent: Extent | None
+    loop: For | None
+    last: int = 0
+    barriers: list[int] = field(default_factory=list)
+
+    def enclosing(self) -> list[Extent]:
+        """Return this body and those around it, innermost first."""
+        return [self, *(self.parent.enclosing() if self.parent is not None else [])]
+
+    @property
+    def is_serial(self) -> bool:
+        return self.loop is not None and self.loop.is_serial
+
+    @property
+    def is_generation(self) -> bool:
+        return self.loop is not None and self.loop.axis is Axis.GENERATION
+
+    @property
+    def is_inner_loop(self) -> bool:
+        return self.is_serial and not self.is_generation
+
+
+class Access(NamedTuple):
+    """An access to an array: where, and whether it is a store after which all elements have new values."""
+
+    position: int
+    extent: Extent
+    is_full_store: bool
+
+
+class LiveRange(NamedTuple):
+    """The positions between which an array is live, and the innermost body that contains them."""
+
+    first: int
+    last: int
+    extent: Extent
+
+
+class Liveness:
+    """Positions of statements, the accesses to each array, and the live ranges that follow from them."""
+
+    def __init__(self, statements: Sequence[Statement]) -> None:
+        self.accesses: dict[str, list[Access]] = {}
+        self._partners: dict[str, tuple[str, Access]] = {}  # arrays whose names are exchanged, and where
+        self._position = 0
+        self._visit(statements, Extent(0, None, None))
+
+    def _visit(self, statements: Sequence[Statement], extent: Extent) -> None:
+        for statement in statements:
+            self._position += 1
+            if isinstance(statement, Barrier):
+                extent.barriers.append(self._position)
+            self._record_accesses(statement, extent)
+            for body in bodies_of(statement):
+                self._position += 1
+                self._visit(body, Extent(self._position, extent, statement if isinstance(statement, For) else None))
+        self._position += 1
+        extent.last = self._position
+
+    def _record_accesses(self, statement: Statement, extent: Extent) -> None:
+        reads, writes = arrays_read(statement), arrays_written(statement)
+        is_full_store = isinstance(statement, Store) and (statement.mask is None or statement.mask.is_full)
+        for name in dict.fromkeys((*reads, *writes)):
+            access = Access(self._position, extent, is_full_store and name in writes and name not in reads)
+            self.accesses.setdefault(name, []).append(access)
+            if isinstance(statement, Swap):  # from then on either name may stand for either array
+                other = statement.second if name == statement.first else statement.first
+                self._partners[name] = other, access
+
+    def loop_depth(self, name: str) -> int:
+        """Return the number of loops around the accesses to an array."""
+        depths = (sum(e.is_serial for e in access.extent.enclosing()) for access in self.accesses.get(name, ()))
+        return max(depths, default=0)
+
+    def live_range(self, name: str) -> LiveRange | None:
+        """Return the live range of an array within a generation, or None if it has values from before."""
+        accesses = self.accesses.get(name, [])
+        if not accesses:
+            return None
+        other, swap = self._partners.get(name, (name, accesses[0]))
+        if other == name and not accesses[0].is_full_store:
+            return None
+        if other != name and not any(extent.is_inner_loop for extent in swap.extent.enclosing()):
+            return None
+        joint = [*accesses, *self.accesses[other]]
+        first, last = min(a.position for a in joint), max(a.position for a in joint)
+        for extent in sorted({e for a in joint for e in a.extent.enclosing()}, key=lambda e: -e.first):
+            if extent.is_inner_loop:
+                first, last = min(first, extent.first), max(last, extent.last)
+        first_extent = min(joint, key=lambda a: a.position).extent
+        enclosing = [e for e in first_extent.enclosing() if e.first <= first and last <= e.last]
+        return LiveRange(first, last, enclosing[0]) if any(e.is_generation for e in enclosing) else None
+
+
+def plan_shared_memory(
+    statements: Sequence[Statement], buffers: Sequence[Buffer], start: int, end: int
+) -> dict[str, int]:
+    """Return the offsets, in [start, end), of the arrays that fit: those of inner loops first, then small ones."""
+    liveness = Liveness(statements)
+    ranges = {b.name: liveness.live_range(b.name) for b in buffers}
+    sizes, offsets = {b.name: padded_bytes(b) for b in buffers}, dict[str, int]()
+    for name in sorted(sizes, key=lambda name: (-liveness.loop_depth(name), sizes[name])):
+        occupied = [
+            (offset, offset + sizes[other])
+            for other, offset in offsets.items()
+            if not _can_share_memory(ranges[name], ranges[other])
+        ]
+        offset = start
+        for first, limit in sorted(occupied):
+            if offset + sizes[name] <= first:
+                break
+            offset = max(offset, limit)
+        if offset + sizes[name] <= end:
+            offsets[name] = offset
+    return offsets
+
+
+def _can_share_memory(a: LiveRange | None, b: LiveRange | None) -> bool:
+    """True if a barrier separates two live ranges, in this generation and from the next."""
+    if a is None or b is None:
+        return False
+    a, b = (a, b) if a.first < b.first else (b, a)
+    around_a, around_b = a.extent.enclosing(), b.extent.enclosing()
+    is_between = any(a.last < barrier < b.first for e in around_a if e in around_b for barrier in e.barriers)
+    is_after = any(barrier > b.last for e in around_b[:-1] for barrier in e.barriers)
+    is_before = any(barrier < a.first for e in around_a[:-1] for barrier in e.barriers)
+    return is_between and (is_after or is_before)

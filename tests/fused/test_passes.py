@@ -1,0 +1,183 @@
+"""Passes on the loop IR: stores that are dead, and which arrays of a kernel share bytes of shared memory."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+import galapax as gx
+from galapax.fused import backend, cpu_kernel, kernel, kernel_source, passes
+from galapax.fused.loop_ir import (
+    Assign,
+    Axis,
+    Barrier,
+    BarrierScope,
+    For,
+    If,
+    Let,
+    Load,
+    Mask,
+    Store,
+    Swap,
+)
+from galapax.fused.passes import Buffer
+from galapax.fused.print_c import print_statements
+from galapax.numerics import devices
+
+needs_cc = pytest.mark.skipif(
+    cpu_kernel.find_compiler() is None or not devices.on_cpu(), reason="needs a C compiler and JAX on a CPU"
+)
+BARRIER = Barrier(BarrierScope.RUN)
+
+
+def allocate(statements, sizes, end=10_000):
+    """Return where arrays of so many float32 lie."""
+    buffers = [Buffer(name, size, "float32", True) for name, size in sizes.items()]
+    return passes.plan_shared_memory(statements, buffers, 0, end)
+
+
+def generation(*inside, before=(), after=()):
+    return [*before, For(Axis.GENERATION, body=deepcopy([*inside])), *after]
+
+
+def share(statements, first="b1", second="b2"):
+    offsets = allocate(statements, {first: 4, second: 4, "b3": 4})
+    return offsets[first] == offsets[second]
+
+
+def write(array, value="t", mask=None):
+    return For(Axis.THREAD, "i", 4, [Store(array, "i", value, mask=mask)])
+
+
+def read(array):
+    return For(Axis.THREAD, "i", 4, [Let("float", "s", Load(array, "i", (array,)))])
+
+
+def copy(source, target):
+    return write(target, Load(source, "i", (source,)))
+
+
+def repeat(*body):
+    return For(Axis.SERIAL, "c", 9, [*body])
+
+
+FIRST, SECOND = ([write(array), BARRIER, read(array)] for array in ("b1", "b2"))
+SWAP = Swap("b1", "b3", "float", "p3")
+
+
+def test_arrays_that_are_used_one_after_the_other_share_memory():
+    assert share(generation(*FIRST, BARRIER, *SECOND, BARRIER))
+    assert share(generation(BARRIER, *FIRST, BARRIER, *SECOND))
+    assert share(generation(If([("t", [*FIRST, BARRIER, *SECOND, BARRIER])])))
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        pytest.param(generation(*FIRST, *SECOND, BARRIER), id="no barrier between them"),
+        pytest.param(generation(*FIRST, BARRIER, *SECOND), id="none before the next generation"),
+        pytest.param(generation(*FIRST, If([("t", [BARRIER])]), *SECOND, BARRIER), id="a barrier under a condition"),
+        pytest.param(
+            generation(write("b1"), BARRIER, copy("b1", "b2"), BARRIER, read("b2"), BARRIER),
+            id="one is a copy of the other",
+        ),
+        pytest.param(
+            generation(read("b1"), BARRIER, write("b1"), BARRIER, *SECOND, BARRIER),
+            id="live from the generation before",
+        ),
+        pytest.param(
+            generation(write("b1", mask=Mask("t")), BARRIER, *SECOND, BARRIER), id="written under a condition"
+        ),
+        pytest.param(generation(*FIRST, BARRIER, *SECOND, BARRIER, before=[write("b1")]), id="live before"),
+        pytest.param(generation(*FIRST, BARRIER, *SECOND, BARRIER, after=[read("b2")]), id="live after"),
+        pytest.param(generation(*FIRST, BARRIER, *SECOND, BARRIER, SWAP), id="the next generation's"),
+        pytest.param(
+            generation(*FIRST, repeat(read("b1"), BARRIER, *SECOND, BARRIER), BARRIER), id="read in every iteration"
+        ),
+    ],
+)
+def test_arrays_that_may_be_live_together_lie_apart(statements):
+    assert not share(statements)
+
+
+@pytest.mark.parametrize("mask", [Mask("lane == 0", is_full=True), Mask("k < n", is_full=True)])
+def test_a_mask_under_which_some_thread_stores_every_element_begins_a_live_range(mask):
+    assert share(generation(write("b1", mask=mask), BARRIER, read("b1"), BARRIER, *SECOND, BARRIER))
+
+
+def test_arrays_that_are_exchanged_in_a_loop_are_live_as_long_as_it_goes_on():
+    exchange = [copy("b1", "b3"), BARRIER, SWAP]
+    statements = generation(write("b1"), BARRIER, repeat(*exchange), read("b1"), BARRIER, *SECOND, BARRIER)
+    offsets = allocate(statements, {"b1": 4, "b2": 4, "b3": 4})
+    assert offsets["b1"] != offsets["b3"]
+    assert offsets["b2"] in (offsets["b1"], offsets["b3"])  # after the loop
+    inside = generation(write("b1"), BARRIER, repeat(*exchange, *SECOND, BARRIER), read("b1"), BARRIER)
+    assert len(set(allocate(inside, {"b1": 4, "b2": 4, "b3": 4}).values())) == 3
+
+
+def test_arrays_of_inner_loops_are_placed_first():
+    statements = generation(*FIRST, *SECOND, repeat(write("b9"), BARRIER, read("b9"), BARRIER), BARRIER)
+    sizes = {"b1": 8, "b2": 100, "b9": 60}
+    assert allocate(statements, sizes, end=300) == {"b9": 0, "b1": 0}  # 400 bytes are too many besides b9
+    assert allocate(statements, sizes) == {"b9": 0, "b1": 0, "b2": 240}
+    assert allocate(statements, sizes | {"b9": 61})["b2"] == 256  # a multiple of 16 bytes
+
+
+def test_stores_are_dead_where_nothing_reads_the_array():
+    buffers = [Buffer(name, 4, "float32", True) for name in ("b1", "b2", "b3", "b4")]
+    statements = generation(write("b1"), If([("t", [write("b2")])]), copy("b1", "b3"), BARRIER, Assign("c", "1"))
+    statements, live = passes.eliminate_dead_stores(statements, buffers)
+    assert [b.name for b in live] == ["b1"]  # b2 is only written, so is b3, and nothing mentions b4
+    assert print_statements(statements) == [
+        "for (; g < count; g++) {",
+        "  LOOP(i, 4) {",
+        "    b1[i] = t;",
+        "  }",
+        "  if (t) {",
+        "    LOOP(i, 4) {",
+        "    }",
+        "  }",
+        "  LOOP(i, 4) {",
+        "  }",
+        "  BARRIER",
+        "  c = 1;",
+        "}",
+    ]
+
+
+def test_exchanged_arrays_are_not_dead():
+    buffers = [Buffer(name, 4, "float32", True) for name in ("b1", "b3")]
+    _, live = passes.eliminate_dead_stores(generation(write("b3"), BARRIER, SWAP), buffers)
+    assert live == buffers
+
+
+@needs_cc
+def test_runs_are_the_same_with_and_without_shared_memory(monkeypatch):
+    """Co-evolution has most arrays, and inner loops whose arrays change places."""
+    texts, written = [], kernel._trace_and_lower
+
+    def kept(*given):
+        texts.append(written(*given))
+        return texts[-1]
+
+    def solve():
+        backend._kernel_cache.clear()
+        options = {
+            "generations": 45,
+            "population": 10,
+            "seed": 2,
+            "compute": gx.Compute(dtype="float64", engine="native"),
+        }
+        return gx.minimize(gx.problems.get("g07"), "cde", polish=False, **options)
+
+    monkeypatch.setattr(kernel, "_trace_and_lower", kept)
+    monkeypatch.setattr(kernel.compile_cache, "program_name", lambda *given: None)
+    shared = solve()
+    monkeypatch.setattr(
+        kernel_source, "plan_shared_memory", lambda statements, *given: passes.plan_shared_memory((), *given)
+    )
+    apart = solve()
+    assert texts[0].shared_bytes < 0.95 * texts[1].shared_bytes
+    np.testing.assert_array_equal(shared.population, apart.population)
+    assert shared.fun == apart.fun
+    backend._kernel_cache.clear()
