@@ -193,16 +193,16 @@ def test_advice_of_a_command_is_in_the_shells_words(tmp_path):
     file.write_text("import numpy as np\ndef fun(x):\n    return np.sin(x[0])\nbounds = [(-1, 1)]\n")
     code, said = call("solve", file)
     assert code == 2 and "--blackbox" in said and "blackbox=True" not in said
-    assert said.endswith("(numpy_only.py, line 3: return np.sin(x[0]))")
+    assert said.endswith("numpy_only.py, line 3: return np.sin(x[0])")
 
 
 @pytest.mark.parametrize(
     ("code", "place"),
     [
-        ("x = 1\nraise ValueError('broken')\n", "(broken.py, line 2: raise ValueError('broken'))"),
-        ("def fun(x)\n    return 0\n", "(broken.py, line 1)"),
+        ("x = 1\nraise ValueError('broken')\n", "broken.py, line 2: raise ValueError('broken')"),
+        ("def fun(x)\n    return 0\n", "broken.py, line 1"),
         ("import jax.numpy as jnp\ndef fun(x):\n    y = x[0]\n    return y + undefined\nbounds = [(0, 1)]\n",
-         "(broken.py, line 4: return y + undefined)"),
+         "broken.py, line 4: return y + undefined"),
     ],
 )  # fmt: skip
 def test_an_error_in_a_users_file_names_file_and_line(code, place, tmp_path):
@@ -233,3 +233,10 @@ def test_a_seed_may_be_random_and_is_then_repeatable(monkeypatch):
 def test_an_unknown_problem_is_answered_in_one_line():
     code, said = call("solve", "qqqqq")
     assert code == 2 and said.endswith(f"galapax list problems shows all {len(problems.PROBLEMS)}.") and len(said) < 120
+
+
+def test_flags_show_no_type_and_common_options_come_first_in_their_panel():
+    parameters = {option.name: option for option in COMMANDS["solve"].params}
+    assert all(parameters[name].metavar == "" for name in ("live", "json_", "maximize", "polish") if name in parameters)
+    names = list(parameters)
+    assert names.index("population") < names.index("migrate_every") and names.index("seed") < names.index("first_run")

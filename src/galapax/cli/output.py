@@ -150,7 +150,7 @@ def describe_error(error: BaseException, problem: str) -> str:
     """Describe an error in the shell's words, with the line of the user's file where it arose."""
     sentence = use_shell_words(str(error))
     place = locate_error(error, Path(problem)) if problem.endswith(".py") else ""
-    return f"{sentence} ({place})" if place else sentence
+    return f"{sentence}\n    {place}" if place else sentence
 
 
 def print_error(sentence: str, style: str = "bold red") -> None:

@@ -209,8 +209,8 @@ Quick = Annotated[bool, typer.Option("--quick", help="A reduced version that tak
 PaperOut = Annotated[Path | None, typer.Option("--out", "-o", help="Save tables, figures and a page to this folder.")]
 
 EXIT_CODES = (
-    "Exit codes: 0 success (a feasible answer); 1 no feasible point, a missed target, or a failed evaluation under "
-    "--on-failure raise; 2 an error in the command or its input; 130 Ctrl-C (the result so far is shown and saved)."
+    "Exit codes: 0 success (a feasible answer); 1 no feasible point, a missed target, or an exception that ends the "
+    "run; 2 an error in the command or its input; 130 Ctrl-C (the result so far is shown and saved)."
 )
 
 # what `solve` takes besides the options of a run
@@ -252,6 +252,7 @@ STUDY_DEFAULTS = {"runs": 30, "max_evaluations": 20_000}
 
 PANEL_ORDER = ("Search", "Limits", "Evaluation", "Keep", "Output", "Checkpoint", "Live page", "Compute",
                "Several processes", "Statistics")  # fmt: skip
+RARE = ("dim", "first_run", "gagpu_config", "migrate_every", "migrants", "topology")  # at the end of their panel
 # under which heading `--help` lists the options of the shell alone
 PANELS = {
     "Statistics": ("paired",),
@@ -327,7 +328,12 @@ def accept_options(names: tuple[str, ...], **further: object) -> Callable[[Calla
         declared = [parameter for name, parameter in signature.items() if name != "arguments"]
         options = [_parameter(name, annotation) for name, annotation in further.items()]
         options += [_shell_parameter(LEAVES[name]) for name in names]
-        options.sort(key=lambda option: PANEL_ORDER.index(option.annotation.__metadata__[0].rich_help_panel))
+        options.sort(
+            key=lambda option: (
+                PANEL_ORDER.index(option.annotation.__metadata__[0].rich_help_panel),
+                option.name in RARE,
+            )
+        )
 
         @functools.wraps(command)
         def run(**values: object) -> None:
@@ -356,7 +362,7 @@ def _shell_parameter(leaf: Leaf) -> inspect.Parameter:
     info = typer.Option(flag, *spec.flags, help=spec.help, rich_help_panel=spec.panel or None)
     if leaf.name == "seed":
         return _parameter(leaf.name, Annotated[int | None, typer.Option(flag, help=f"{spec.help} random: draw one.",
-                          parser=parse_seed, metavar="INTEGER", rich_help_panel=spec.panel)])  # fmt: skip
+                          parser=parse_seed, metavar="<int>", rich_help_panel=spec.panel)])  # fmt: skip
     return _parameter(leaf.name, Annotated[SHELL_TYPES.get(spec.shell, spec.shell) | None, info])
 
 
@@ -373,6 +379,8 @@ def parse_seed(text: str) -> int:
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     info = copy(annotation.__metadata__[0])  # several commands share it
     info.rich_help_panel = next((panel for panel, names in PANELS.items() if name in names), info.rich_help_panel)
+    if annotation.__origin__ in (bool, bool | None):
+        info.metavar = ""  # a flag takes no value
     annotation = Annotated[annotation.__origin__, info]
     default: bool | int | None = DEFAULTS.get(name, False if annotation.__origin__ is bool else None)
     if annotation.__origin__ is int:
