@@ -77,7 +77,7 @@ def run_polish(
         padded = np.concatenate([batch, np.repeat(batch[:1], size - len(batch))])
         try:
             refined: RefinedRuns = clock.call(
-                refine, (task.objective,), *_refine_arguments(task, x[padded], max_evaluations[padded])
+                refine, (task.objective,), *refine_arguments(task, x[padded], max_evaluations[padded])
             )
         except (jax.errors.JaxRuntimeError, OutOfMemory) as error:
             if not is_out_of_memory(error):
@@ -98,7 +98,7 @@ def run_polish(
     return runs_out
 
 
-def _refine_arguments(task: Task, x: np.ndarray, max_evaluations: np.ndarray) -> tuple[Any, ...]:
+def refine_arguments(task: Task, x: np.ndarray, max_evaluations: np.ndarray) -> tuple[Any, ...]:
     """Return the arguments of `refine`."""
     dtype = np.dtype(task.dtype)
     bounds, limit = task.problem.bounds.round_inwards(dtype), np.minimum(max_evaluations, 2**31 - 1).astype(np.int32)
@@ -120,7 +120,7 @@ def precompile_polish(task: Task) -> Iterator[None]:
     if task.options.polish is False or why_not_polishable(task) is not None:
         return
     size = _slice_width(task)
-    arguments = _refine_arguments(task, np.zeros((size, task.problem.dim)), np.zeros(size, np.int64))
+    arguments = refine_arguments(task, np.zeros((size, task.problem.dim)), np.zeros(size, np.int64))
     CompileTimer(waits=False).program(refine, (task.objective,), arguments)
     yield
 

@@ -14,13 +14,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from galapax.local.surrogate_cmaes import reflect
 
-Moves = Generator[np.ndarray, np.ndarray, None]
-Answers = Generator[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Descents(NamedTuple):
+    """Points from which to descend by the gradient, each with at most `limit` evaluations."""
+
+    x: np.ndarray  # (k, d)
+    limit: int
+
+
+class DescentEnds(NamedTuple):
+    """Where descents ended, what they took, and whether the gradient agreed with the function."""
+
+    x: np.ndarray  # (k, d)
+    scores: np.ndarray  # (k,)
+    evaluations: np.ndarray  # (k,)
+    is_smooth: np.ndarray  # (k,) bool
+
+
+Moves = Generator[np.ndarray | Descents, Any, None]  # scores (n,) of points (n, d), DescentEnds of Descents
+Answers = Generator[np.ndarray | Descents, Any, np.ndarray]
 
 FIRST_SAMPLE = 32  # points a variable
 SELECTED_SHARE = 0.5  # the better part of a sample, which is clustered
@@ -37,6 +56,10 @@ WIDE_SIGMA = 0.2  # share of the box
 WIDE_GENERATIONS = 25  # of these searches that the evaluations left must pay at least
 WIDE_GROWTH = 2 ** (1 / 3)  # of their population from round to round
 MAX_SEARCH_GENERATIONS = 2000
+DESCENT_LIMIT = 200  # evaluations a variable of a descent, but for
+MIN_DESCENT_LIMIT = 1000  # at least
+MIN_SMOOTH_SHARE = 0.5  # of the descents of a round; with less, the following rounds have none
+SAME_PLACE = 1e-6  # two minima that are nearer to each other are one, if their values are equal
 SHRUNK = 0.1  # share of a search's largest width below which it converges
 FORECAST = 20.0  # a search may still gain so many times what its best is better than its median, or than its best
 FORECAST_GENERATIONS = 5  # so many generations ago
@@ -66,6 +89,16 @@ class Minimum:
     is_verified: bool = False  # no point of a small pattern around it is better
 
 
+def estimate_unseen(minima: list[Minimum]) -> float:
+    """Estimate, of the samples in niches of these minima and of others like them, the share in those of the others.
+
+    As many as there are minima with one sample, as by Good and Turing, and one more, since none is no proof.
+    Good (1953), Biometrika 40(3/4):237-264, doi:10.1093/biomet/40.3-4.237.
+    """
+    samples = [minimum.samples for minimum in minima]
+    return min(1.0, (samples.count(1) + 1) / max(sum(samples), 1))
+
+
 class VisitedPoints:
     """Minima, and where searches were given up, with the distance of each to the nearest better one."""
 
@@ -73,13 +106,15 @@ class VisitedPoints:
         self.x = np.empty((0, dim))
         self.score, self.isolation = np.empty(0), np.empty(0)
         self.n_hops = np.empty(0, int)  # rounds in which points were sought around it
+        self.minimum: list[Minimum | None] = []  # to which it belongs
 
-    def add(self, x: np.ndarray, score: float) -> None:
+    def add(self, x: np.ndarray, score: float, minimum: Minimum | None = None) -> None:
         distance = np.linalg.norm(self.x - x, axis=1)
         isolation = float(np.min(distance[self.score <= score], initial=math.sqrt(len(x))))
         self.isolation = np.where(self.score > score, np.minimum(self.isolation, distance), self.isolation)
         self.x, self.score = np.concatenate([self.x, x[None]]), np.append(self.score, score)
         self.isolation, self.n_hops = np.append(self.isolation, isolation), np.append(self.n_hops, 0)
+        self.minimum.append(minimum)
 
 
 class CMAESBatch:
@@ -167,15 +202,16 @@ class NicheSearch:
 
     max_evaluations: never exceeded. within: minima that are worse than the best one by more are of no interest, or than
     what counts as equal. unseen: the estimate of the share of the box whose minima are unknown at which it ends. snap:
-    moves points of the box to where they are evaluated.
+    moves points of the box to where they are evaluated. descends: it may yield Descents, too, and receives DescentEnds.
     """
 
     dim: int
-    seed: int
+    seed: int | tuple[int, ...]
     max_evaluations: int
     within: float = math.inf
     unseen: float = 0.0
     snap: Callable[[np.ndarray], np.ndarray] = lambda x: x
+    descends: bool = False
     minima: list[Minimum] = field(default_factory=list)
     evaluations: int = 0
     n_samples: int = 0  # uniform ones that were clustered
@@ -183,6 +219,8 @@ class NicheSearch:
     accuracy: float = 0.0  # of the scores; known after the first sample
     is_done: bool = False
     is_verifying: bool = False
+    n_best: int = 0  # minima of interest
+    best: float = math.inf  # score of the best minimum
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
@@ -196,33 +234,20 @@ class NicheSearch:
     @property
     def evaluations_left(self) -> int:
         """Evaluations that are left, but for those that verify the minima."""
-        reserve = 0 if self.is_verifying else min(2 * self.dim * len(self.best_minima()), self.max_evaluations // 10)
+        reserve = 0 if self.is_verifying else min(2 * self.dim * self.n_best, self.max_evaluations // 10)
         return self.max_evaluations - self.evaluations - reserve
-
-    @property
-    def best(self) -> float:
-        return min((minimum.score for minimum in self.minima), default=math.inf)
 
     def best_minima(self) -> list[Minimum]:
         """The minima of interest."""
         limit = self.best + self.within
         return [minimum for minimum in self.minima if minimum.score <= limit]
 
-    def estimate_unseen(self) -> float:
-        """Estimate, of the samples in niches of minima of interest, the share in those of unknown ones.
-
-        As many as there are minima with one sample, as by Good and Turing, and one more, since none is no proof.
-        Good (1953), Biometrika 40(3/4):237-264, doi:10.1093/biomet/40.3-4.237.
-        """
-        samples = [minimum.samples for minimum in self.best_minima()]
-        return min(1.0, (samples.count(1) + 1) / max(sum(samples), 1))
-
     def run(self) -> Moves:
         """Rounds of a sample, its clustering, and searches in the niches that are new; then the minima are verified."""
         rounds, fruitless = [0] * 4, np.zeros(4)  # of each kind, and their evaluations since they found something
         while self.evaluations_left > 0 and not self.is_done:
             kind = int(np.argmin(fruitless / EFFORT)) if self.minima else UNIFORM
-            before, n_before, best = self.evaluations, len(self.best_minima()), self.best
+            before, n_before, best = self.evaluations, self.n_best, self.best
             x, scale, n_searches, population = self.draw(kind, rounds[kind])
             x, scores = yield from self.evaluate(x)
             if not self.n_rounds:
@@ -235,9 +260,9 @@ class NicheSearch:
             niche = yield from self.cluster(x, scores, 2 * float(np.median(scale)) if len(x) else 1.0)
             yield from self.search(x, scores, scale, niche, n_searches, population, kind)
             rounds[kind] += 1
-            n_new = max(len(self.best_minima()) - n_before, int(self.best < best - self.accuracy))
+            n_new = max(self.n_best - n_before, int(self.best < best - self.accuracy))
             fruitless[kind] = (fruitless[kind] + self.evaluations - before) / (1 + n_new)
-            self.is_done = min(rounds) > 0 and n_new == 0 and self.estimate_unseen() <= self.unseen
+            self.is_done = min(rounds) > 0 and n_new == 0 and estimate_unseen(self.best_minima()) <= self.unseen
         yield from self.verify()
 
     def set_accuracy(self, scores: np.ndarray) -> None:
@@ -405,7 +430,7 @@ class NicheSearch:
         if kind == UNIFORM:
             self.n_samples += len(x)
             for row in -1 - niche[niche < 0]:
-                self.count_samples(self.known.x[row], 1)
+                self.count_samples(row, 1)
         starts = np.flatnonzero(niche == np.arange(len(niche)))
         cost = np.mean(self.costs[-100:]) if self.costs else FIRST_COST * self.dim
         n_searches = min(n_searches, max(MIN_SEARCHES, int(ROUND_SHARE * self.evaluations_left / cost)))
@@ -413,9 +438,12 @@ class NicheSearch:
             first, rest = starts[: n_searches // 2], starts[n_searches // 2 :]
             starts = np.concatenate([first, self.random.choice(rest, n_searches - len(first), replace=False)])
         revisited = self.revisited if kind == HOPS_IN_FUNNELS else self.revisited[:0]
+        sizes = np.array([np.sum(niche == start) if kind == UNIFORM else 0 for start in starts], int)
+        if self.descends and kind != WIDE:
+            is_over = yield from self.descend(x[starts], sizes)
+            starts, sizes = starts[~is_over], sizes[~is_over]
         if not len(starts) + len(revisited):
             return
-        sizes = np.array([np.sum(niche == start) if kind == UNIFORM else 0 for start in starts])
         sigmas = np.full(len(starts), WIDE_SIGMA)
         if kind != WIDE and len(starts):
             distance = np.linalg.norm(x[starts][:, None] - x[starts][None], axis=2) + np.diag(
@@ -457,6 +485,20 @@ class NicheSearch:
             row = active[np.argmin(batch.best[active])]
             yield from self.add(batch.best_x[row], float(batch.best[row]), int(sizes[row]))
 
+    def descend(self, x: np.ndarray, sizes: np.ndarray) -> Answers:
+        """Descend from each point by the gradient; return where that was possible, (k,)."""
+        k, before = len(x), self.evaluations
+        limit = min(max(MIN_DESCENT_LIMIT, DESCENT_LIMIT * self.dim), self.evaluations_left // max(k, 1))
+        if not k or limit < MIN_DESCENT_LIMIT // 10:
+            return np.zeros(k, bool)
+        ends: DescentEnds = yield Descents(x, limit)
+        self.evaluations += int(ends.evaluations.sum())
+        for row in np.flatnonzero(ends.is_smooth):
+            yield from self.add(ends.x[row], float(ends.scores[row]), int(sizes[row]))
+        self.descends = bool(ends.is_smooth.mean() >= MIN_SMOOTH_SHARE)
+        self.costs += [(self.evaluations - before) / k] * int(ends.is_smooth.sum())
+        return ends.is_smooth
+
     def find_merged(self, batch: CMAESBatch, active: np.ndarray, sizes: np.ndarray) -> Answers:
         """Whether no hill lies between the best point of each search and the nearest better known one or search."""
         n_known = len(self.known.x)
@@ -475,34 +517,38 @@ class NicheSearch:
         merged[rows] = yield from self.share_valley(points[a], scores[a], points[b], scores[b], counts)
         for index in np.flatnonzero(merged):
             if ends[index] < n_known:
-                self.count_samples(points[ends[index]], int(sizes[active[index]]), searches=1)
+                self.count_samples(ends[index], int(sizes[active[index]]), searches=1)
             else:
                 sizes[active[ends[index] - n_known]] += sizes[active[index]]
         return merged
 
-    def count_samples(self, x: np.ndarray, samples: int, searches: int = 0) -> None:
-        """Add to what is known of the minimum at x, if that is one."""
-        for minimum in self.minima:
-            if np.array_equal(minimum.x, x):
-                minimum.samples += samples
-                minimum.found += searches
+    def count_samples(self, row: int, samples: int, searches: int = 0) -> None:
+        """Add to what is known of the minimum to which a visited point belongs, if it does."""
+        minimum = self.known.minimum[row]
+        if minimum is not None:
+            minimum.samples += samples
+            minimum.found += searches
 
     def add(self, x: np.ndarray, score: float, samples: int) -> Moves:
         """Add a minimum, unless no hill lies between it and one of the two nearest ones."""
         if not math.isfinite(score):
             return
-        distances = np.array([np.linalg.norm(minimum.x - x) for minimum in self.minima])
+        distances = np.linalg.norm(np.array([minimum.x for minimum in self.minima]).reshape(-1, self.dim) - x, axis=1)
         for i in np.argsort(distances)[:2]:
             minimum = self.minima[i]
-            same = yield from self.share_valley(
-                x[None], np.array([score]), minimum.x[None], np.array([minimum.score]), np.array([ADD_POINTS])
-            )
-            if same[0] or distances[i] < 1e-8:
+            is_same = distances[i] < SAME_PLACE and abs(score - minimum.score) <= self.accuracy
+            if not is_same:
+                both = np.array([score]), minimum.x[None], np.array([minimum.score])
+                is_same = (yield from self.share_valley(x[None], *both, np.array([ADD_POINTS])))[0]
+            if is_same:
                 minimum.found += 1
                 minimum.samples += samples
                 if score < minimum.score:
                     minimum.x, minimum.score = x.copy(), score
-                    self.known.add(x, score)
-                return
-        self.minima.append(Minimum(x.copy(), score, samples))
-        self.known.add(x, score)
+                    self.known.add(x, score, minimum)
+                break
+        else:
+            self.minima.append(Minimum(x.copy(), score, samples))
+            self.known.add(x, score, self.minima[-1])
+        self.best = min(self.best, score)
+        self.n_best = len(self.best_minima())

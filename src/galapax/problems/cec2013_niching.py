@@ -158,10 +158,15 @@ def build_composition(number: int, composition: Composition, dim: int) -> tuple[
     n_parts = len(composition.parts)
     optima = _data()["optima"][:n_parts, :dim]
     rotations = _data().get(f"rotations_{number}", np.tile(np.eye(dim), (n_parts, 1, 1)))
+    return partial(compose, composition, optima, rotations, normalise(composition, rotations)), optima
+
+
+def normalise(composition: Composition, rotations: np.ndarray) -> np.ndarray:
+    """Return the heights of the parts (n,) at a corner of the box, with rotations (n, d, d)."""
+    corner = np.full(rotations.shape[:2], 5.0) / np.array(composition.stretch)[:, None]
+    far = np.einsum("ni,nij->nj", corner, rotations)
     with jax.enable_x64(True):
-        far = np.einsum("ni,nij->nj", np.full((n_parts, dim), 5.0) / np.array(composition.stretch)[:, None], rotations)
-        heights = np.array([float(part(jnp.asarray(z))) for part, z in zip(composition.parts, far, strict=True)])
-    return partial(compose, composition, optima, rotations, heights), optima
+        return np.array([float(part(jnp.asarray(z))) for part, z in zip(composition.parts, far, strict=True)])
 
 
 # --- the optima of the functions with a formula -----------------------------------------------------------------------
@@ -307,12 +312,12 @@ def _build(number: int) -> Problem:
     )
 
 
-def count_optima(function: int, x: np.ndarray, fun: np.ndarray, accuracy: float) -> int:
+def count_optima(function: int | NichingFunction, x: np.ndarray, fun: np.ndarray, accuracy: float) -> int:
     """Count the distinct global optima among the points x (n, d) with values fun (n,), by the rule of the suite.
 
     From the best to the worst, a point within the radius of a better one is the same optimum as that.
     """
-    definition = NICHING_FUNCTIONS[function]
+    definition = NICHING_FUNCTIONS[function] if isinstance(function, int) else function
     check_positive(accuracy, "accuracy")
     seeds: list[np.ndarray] = []
     for row in np.argsort(fun, kind="stable"):
