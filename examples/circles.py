@@ -1,10 +1,10 @@
-"""Circles in a unit square with the largest sum of radii: a batch of constrained searches, and a proof of the sum.
+"""Circles in a unit square with the largest sum of radii: thousands of descents at once, and a proof of the sum.
 
-Run it as a program: `python examples/circles.py [picture.png]`, for minutes; `pack(32)` packs another number.
-AlphaEvolve (2025) reached 2.635 for 26 circles and 2.937 for 32. A round refines RUNS packings by sequential quadratic
-programming, all together; the first ones are rows of circles, the later ones come from the best so far by moving a few
-of their circles elsewhere. That no circle overlaps another or leaves the square is checked in fractions, without
-rounding.
+Run it as a program: `python examples/circles.py [26 or 32] [picture.png]`, for minutes. AlphaEvolve (2025) reached 2.635
+for 26 circles and 2.937 for 32. In a round all packings descend together, while overlaps are only penalised; the best
+of them become exact by sequential quadratic programming. The first packings are rows of circles, of later rounds half
+come from the best so far by moving a few of their circles elsewhere. That no circle overlaps another or leaves the
+square is checked in fractions, without rounding.
 """
 
 import sys
@@ -16,12 +16,13 @@ import numpy as np
 
 import galapax as gx
 
-RUNS, PARENTS = 16, 4  # packings refined together, and of the best ones those from which the next come
+STARTS, REFINED, PARENTS = 1024, 4, 8  # packings of a round; those that become exact; those from which the next come
+WEIGHTS = (10.0, 1000.0)  # of overlaps
 SHRINK = 1 - 1e-12  # of the radii, before the proof: more than rounding can add
 
 
-def packing_problem(count):
-    """Maximise the sum of the radii: x has the centres (2 count), then the radii."""
+def packing_problem(count, weight=None):
+    """The sum of the radii: x has the centres (2 count), then the radii. Overlaps are constraints, or penalised."""
     i, j = np.triu_indices(count, 1)
 
     def total(x):
@@ -33,7 +34,19 @@ def packing_problem(count):
         walls = [radii[:, None] - centres, radii[:, None] + centres - 1]
         return jnp.concatenate([radii[i] + radii[j] - apart, *(wall.ravel() for wall in walls)])
 
-    return gx.Problem(total, [(0, 1)] * (2 * count) + [(0, 0.5)] * count, ineq=overlap, name=f"{count} circles")
+    bounds = [(0, 1)] * (2 * count) + [(0, 0.5)] * count
+    if weight is None:
+        return gx.Problem(total, bounds, ineq=overlap, name=f"{count} circles")
+    return gx.Problem(lambda x: total(x) - weight * jnp.sum(jnp.maximum(overlap(x), 0) ** 2), bounds)
+
+
+def refine(problem, x):
+    """Refine all points x (k, d) by their gradients, together; return the runs."""
+    # the one generation only evaluates the points; the refinement of each is what searches
+    limits = {"generations": 1, "max_evaluations": 10**6}
+    return gx.minimize(
+        problem, gx.DE(population=4), x0=x[:, None], runs=len(x), polish=True, maximize=True, **limits
+    ).runs
 
 
 def rows_of_circles(count, random):
@@ -78,34 +91,39 @@ def draw(x, count, file):
     axes.figure.savefig(file, dpi=80)
 
 
-def pack(count, rounds=30, target=np.inf, seed=0, file=None):
+def pack(count, rounds=30, target=np.inf, seed=0, file=None, starts=STARTS):
     """Search for so many rounds, or until the sum of the radii is at least `target`; print progress and the proof."""
-    random, problem, began = np.random.default_rng(seed), packing_problem(count), time.perf_counter()
+    random, began = np.random.default_rng(seed), time.perf_counter()
+    exact, penalised = packing_problem(count), [packing_problem(count, weight) for weight in WEIGHTS]
     packings = []
     for number in range(rounds):
-        centres = [rows_of_circles(count, random) for _ in range(RUNS)]
+        centres = [rows_of_circles(count, random) for _ in range(starts)]
         if packings:
-            parents = [packings[k % len(packings)][1][: 2 * count].reshape(count, 2) for k in range(RUNS)]
-            centres = [move_circles(parent, random) for parent in parents]
-        x = np.array([[*np.clip(c, 0.01, 0.99).ravel(), *np.full(count, 0.02)] for c in centres])
-        # the one generation only evaluates the starts; the refinement of each is what searches
-        options = {"generations": 1, "max_evaluations": 10**6, "polish": True, "maximize": True}
-        result = gx.minimize(problem, gx.DE(population=4), x0=x[:, None], runs=RUNS, seed=number, **options)
-        runs = result.runs
+            parents = [packings[k % len(packings)][1][: 2 * count].reshape(count, 2) for k in range(starts // 2)]
+            centres[: len(parents)] = [move_circles(parent, random) for parent in parents]
+        x = np.array([[*np.clip(c, 0.01, 0.99).ravel(), *np.full(count, 0.05)] for c in centres])
+        for problem in penalised:
+            runs = refine(problem, x)
+            x = runs.x
+        order = np.argsort(-runs.fun)
+        distinct = order[np.append(True, -np.diff(runs.fun[order]) > 1e-6)]
+        runs = refine(exact, x[distinct[:REFINED]])
         packings += [(f, y) for f, y, is_sound in zip(runs.fun, runs.x, runs.feasible, strict=True) if is_sound]
         packings.sort(key=lambda packing: -packing[0])
-        distinct = [p for k, p in enumerate(packings) if k == 0 or packings[k - 1][0] - p[0] > 1e-7]
-        packings = distinct[:PARENTS]
+        packings = [p for k, p in enumerate(packings) if k == 0 or packings[k - 1][0] - p[0] > 1e-7][:PARENTS]
         print(f"round {number + 1}: {packings[0][0]:.8f} after {time.perf_counter() - began:.0f} s", flush=True)
         if packings[0][0] >= target:
             break
     best = packings[0][1]
-    exact = prove(best, count)
-    print(f"{count} circles, proved in fractions: sum of radii {float(exact):.9f}")
+    sum_of_radii = prove(best, count)
+    print(f"{count} circles, proved in fractions: sum of radii {float(sum_of_radii):.9f}")
     if file is not None:
         draw(best, count, file)
     return best
 
 
 if __name__ == "__main__":
-    pack(26, rounds=6, target=2.635, file=next((word for word in sys.argv[1:] if word.endswith(".png")), None))
+    words = sys.argv[1:]
+    number = next((int(word) for word in words if word.isdigit()), 26)
+    target = {26: 2.6358, 32: 2.9372}.get(number, np.inf)
+    pack(number, target=target, file=next((word for word in words if word.endswith(".png")), None))
