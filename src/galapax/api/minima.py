@@ -20,7 +20,10 @@ from galapax.core.problem import CandidateEvaluation, EqTolerance, Maximize, Pro
 from galapax.core.stop import Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, settings_of, tabulate_calls
 from galapax.execution.batch_runner import open_black_box
+from galapax.execution.observers import Best, Facts, Progress, Waiting, observers, open_observers
 from galapax.execution.polish import MAX_SLICE_RUNS, check_polish, refine_arguments, why_not_polishable
+from galapax.execution.solve import open_checkpoint
+from galapax.execution.state import BatchCheckpoint, CheckpointSession
 from galapax.execution.task import Task, default_evaluations, prepare_task, problem_of, resolve_options
 from galapax.local.niches import DescentEnds, Descents, Minimum, NicheSearch, estimate_unseen
 from galapax.local.refine import RefinedRuns, refine
@@ -58,6 +61,10 @@ def minima(
     blackbox: bool = False,
     vectorized: bool = False,
     workers: int | Workers | Any = None,
+    callback: Callable[[Progress], Any] | None = None,
+    progress: bool | None = None,
+    checkpoint: Any = None,
+    resume: Any = None,
     compute: Compute | None = None,
 ) -> Result:
     """Find all minima of `fun` inside the bounds, or the best ones, and report them as a table.
@@ -67,8 +74,9 @@ def minima(
     points as far from known minima as these are from one another, points around promising ones, and wider searches,
     whichever finds more.
 
-    fun, bounds, ineq, eq, eq_tolerance, maximize, seed, max_seconds, blackbox, vectorized, workers, compute: as in
-        `minimize`; one objective.
+    fun, bounds, ineq, eq, eq_tolerance, maximize, seed, max_seconds, blackbox, vectorized, workers, callback, progress,
+    checkpoint, resume, compute: as in `minimize`; one objective. A generation is here a round: a sample and the
+        searches that begin there.
     global_only: only the best minima are of interest, and others that are equal to them to about 1e-6 of the range of
         the values. within: or those worse than the best by at most so much, in units of fun. By default all minima are.
     unseen: the search ends once it estimates that, of the random points from which minima of interest are reached, no
@@ -100,14 +108,18 @@ def minima(
     task = prepare_task(problem, (CMAES(),), replace(options, generations=1))
     check_polish(task)
     descends = options.polish is not False and may_descend(task)
-    with interrupts() as interrupt_state, jax.enable_x64(task.dtype == "float64"), open_black_box(task) as box:
-        clock = CompileTimer()
-        evaluator = ScoreEvaluator(task, box, clock)
-        if box is not None:
-            interrupt_state.raises = lambda: box.calling
-            if max_seconds is not None:
-                box.late = lambda: time.perf_counter() - began > max_seconds
+    watchers = observers(callback, progress, None, checkpoint, resume)
+    watchers = replace(watchers, title=f"{problem.name} · minima")
+    facts = {name: str(arguments[name]) for name in ("global_only", "within", "unseen", "max_evaluations")}
+    with (
+        interrupts() as interrupt_state,
+        jax.enable_x64(task.dtype == "float64"),
+        open_observers(watchers, lambda: Facts(problem, {}, 0, None, False)) as (show, _),
+        open_black_box(task) as box,
+        open_checkpoint(task, watchers, interrupt_state, facts) as journal,
+    ):
         assert options.max_evaluations is not None and options.seed is not None
+        evaluator = ScoreEvaluator(task, box, CompileTimer())
         searches = [
             NicheSearch(
                 task.problem.bounds.dim,
@@ -120,8 +132,18 @@ def minima(
             )
             for number in range(options.first_run, options.first_run + options.n_runs)
         ]
-        stop = run_searches(searches, evaluator, lambda: bool(interrupt_state.seen), began, max_seconds)
-        return assemble(task, searches, evaluator, stop, float(unseen), began)
+        run = MinimaRun(task, searches, evaluator, began, watchers.callback, show, journal)
+        if box is not None:
+            interrupt_state.raises = lambda: box.calling
+            if max_seconds is not None:
+                box.late = run.is_late
+            box.recall(None if journal is None else journal.memory)
+        stop = run.finish(lambda: bool(interrupt_state.seen))
+        result = assemble(task, searches, evaluator, stop, float(unseen), began)
+        if run.callback_error is not None:
+            run.callback_error.result = result  # type: ignore[attr-defined]
+            raise run.callback_error
+        return result
 
 
 def may_descend(task: Task) -> bool:
@@ -169,7 +191,6 @@ class ScoreEvaluator:
         evaluation = self.evaluate(x, runs)
         value = np.asarray(evaluation.objectives, np.float64)[:, 0]
         failed = np.asarray(evaluation.failed) | ~np.isfinite(value)
-        self.n_failed += np.bincount(runs[failed], minlength=len(self.n_failed))
         violation = None if evaluation.violation is None else np.asarray(evaluation.violation, np.float64)
         return merge_violation(value, violation, failed)
 
@@ -202,41 +223,154 @@ def merge_violation(value: np.ndarray, violation: np.ndarray | None, failed: np.
     return np.where(failed, np.inf, np.where(violation > 0, beyond, value))
 
 
-def run_searches(
-    searches: Sequence[NicheSearch],
-    evaluate: ScoreEvaluator,
-    is_interrupted: Callable[[], bool],
-    began: float,
-    max_seconds: float | None,
-) -> Stop | None:
-    """Evaluate what the searches ask for, together, until they are done; return what stopped them before, if any."""
-    moves = [search.run() for search in searches]
-    requests = {row: next(move) for row, move in enumerate(moves)}
-    while requests:
+class AnswerLog:
+    """The numbers that the searches were told, in their order. From those of an earlier process it answers first."""
+
+    def __init__(self, stored: np.ndarray) -> None:
+        self.stored, self.n_replayed, self.blocks = stored, 0, [np.zeros(0)]
+
+    def answer(self, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return the next numbers of this shape."""
+        size = math.prod(shape)
+        end = self.n_replayed + size
+        if end <= len(self.stored):
+            block, self.n_replayed = self.stored[self.n_replayed : end].reshape(shape), end
+        else:
+            block = compute()
+        self.blocks.append(block.ravel())
+        return block
+
+    def numbers(self) -> np.ndarray:
+        self.blocks = [np.concatenate(self.blocks)]
+        return self.blocks[0]
+
+
+class MinimaRun:
+    """Searches that advance together, with those who watch them."""
+
+    def __init__(
+        self,
+        task: Task,
+        searches: Sequence[NicheSearch],
+        evaluate: ScoreEvaluator,
+        began: float,
+        callback: Callable[[Progress], Any] | None,
+        show: Callable[[Progress | Waiting], None],
+        journal: CheckpointSession | None,
+    ) -> None:
+        self.task, self.searches, self.evaluate, self.began = task, searches, evaluate, began
+        self.callback, self.show, self.journal = callback, show, journal
+        self.callback_error: Exception | None = None
+        saved = None if journal is None else journal.begin_batch()
+        self.log = AnswerLog(saved.carries[0][0] if isinstance(saved, BatchCheckpoint) else np.zeros(0))
+        self.n_rounds = 0  # of all searches, at the last Progress
+
+    def is_late(self) -> bool:
+        limit = self.task.options.max_seconds
+        return limit is not None and time.perf_counter() - self.began > limit
+
+    def finish(self, is_interrupted: Callable[[], bool]) -> Stop | None:
+        """Evaluate what the searches ask for until they are done; return what stopped them before, if any."""
+        moves = [search.run() for search in self.searches]
+        requests = {row: next(move) for row, move in enumerate(moves)}
+        stop = None
+        while requests and stop is None:
+            answers = self.answer(requests)
+            stop = self.why_stopped(is_interrupted)
+            if stop in (Stop.INTERRUPT, Stop.WORKERS) and self.evaluate.box is not None:
+                self.log.blocks.pop()  # some of its points were not evaluated
+                break
+            requests = {}
+            for row, answer in answers.items():
+                with suppress(StopIteration):
+                    requests[row] = moves[row].send(answer)
+            stop = stop or self.report(bool(requests))
+            if self.journal is not None and self.journal.due(self.n_rounds):
+                self.journal.save(self.checkpoint())
+        if self.journal is not None:
+            self.journal.save(self.checkpoint())
+        return stop
+
+    def answer(self, requests: dict[int, np.ndarray | Descents]) -> dict[int, np.ndarray | DescentEnds]:
+        """Answer one request of each search, points by their scores and descents by their ends."""
         answers: dict[int, np.ndarray | DescentEnds] = {}
         samples = {row: request for row, request in requests.items() if not isinstance(request, Descents)}
         if samples:
             x, counts = np.concatenate([*samples.values()]), [len(points) for points in samples.values()]
-            scores = evaluate(x, np.repeat([*samples], counts))
+            runs = np.repeat([*samples], counts)
+            scores = self.log.answer((len(x),), lambda: self.evaluate(x, runs))
+            self.evaluate.n_failed += np.bincount(runs[np.isinf(scores)], minlength=len(self.searches))
             answers |= zip(samples, np.split(scores, np.cumsum(counts)[:-1]), strict=True)
         descents = {row: request for row, request in requests.items() if isinstance(request, Descents)}
         if descents:
             counts = [len(request.x) for request in descents.values()]
             limits = np.repeat([request.limit for request in descents.values()], counts)
-            ends = evaluate.descend(np.concatenate([request.x for request in descents.values()]), limits)
-            columns = [np.split(column, np.cumsum(counts)[:-1]) for column in ends]
-            answers |= {row: DescentEnds(*parts) for row, *parts in zip(descents, *columns, strict=True)}
-        requests = {}
-        for row, answer in answers.items():
-            with suppress(StopIteration):
-                requests[row] = moves[row].send(answer)
-        if is_interrupted() or (evaluate.box is not None and evaluate.box.interrupted):
+            x = np.concatenate([request.x for request in descents.values()])
+            ends = self.log.answer((len(x), x.shape[1] + 3), lambda: np.column_stack(self.evaluate.descend(x, limits)))
+            parts = np.split(ends, np.cumsum(counts)[:-1])
+            answers |= {
+                row: DescentEnds(part[:, :-3], part[:, -3], part[:, -2].astype(int), part[:, -1] > 0)
+                for row, part in zip(descents, parts, strict=True)
+            }
+        return answers
+
+    def why_stopped(self, is_interrupted: Callable[[], bool]) -> Stop | None:
+        box = self.evaluate.box
+        if is_interrupted() or (box is not None and box.interrupted):
             return Stop.INTERRUPT
-        if evaluate.box is not None and evaluate.box.halted:
+        if box is not None and box.halted:
             return Stop.WORKERS
-        if max_seconds is not None and time.perf_counter() - began > max_seconds:
-            return Stop.TIME
-    return None
+        return Stop.TIME if self.is_late() else None
+
+    def report(self, is_running: bool) -> Stop | None:
+        """Show how far the searches are, after each round or call of a black box; return whether the callback stops."""
+        searches, box = self.searches, self.evaluate.box
+        n_rounds = sum(search.n_rounds for search in searches)
+        if n_rounds == self.n_rounds and box is None and is_running:
+            return None
+        self.n_rounds = n_rounds
+        assert searches[0].max_evaluations is not None
+        best = min(float(np.min(search.known.score, initial=np.inf)) for search in searches)
+        state = Progress(
+            generation=max(search.n_rounds for search in searches),
+            generations=None,
+            nfev=sum(search.evaluations for search in searches),
+            fun=self.task.sign * best if abs(best) < INFEASIBLE else math.nan,
+            violation=0.0 if best < INFEASIBLE else math.inf,
+            runs_done=sum(search.is_verifying for search in searches),
+            runs=len(searches),
+            seconds=time.perf_counter() - self.began,
+            max_seconds=self.task.options.max_seconds,
+            max_evaluations=searches[0].max_evaluations * len(searches),
+            overhead=self.evaluate.clock.compile_seconds,
+            restored=self.log.n_replayed > 0,
+            read_best=self.read_best,
+        )
+        self.show(state)
+        try:
+            reply = None if self.callback is None else self.callback(state)
+        except StopIteration:
+            return Stop.CALLBACK
+        except Exception as error:  # raised again with the result
+            self.callback_error = error
+            return Stop.CALLBACK
+        finally:
+            state.read_best = None
+        return Stop.CALLBACK if reply is True else None
+
+    def read_best(self) -> Best:
+        """The best point of all searches."""
+        known = [(float(s.known.score.min()), s.known.x[s.known.score.argmin()]) for s in self.searches if s.minima]
+        if not known:
+            return Best()
+        _, place = min(known, key=lambda entry: entry[0])
+        x = self.task.decode(self.evaluate.genes(place))
+        return Best(x, self.task.problem.params(x))
+
+    def checkpoint(self) -> BatchCheckpoint:
+        box = self.evaluate.box
+        memory = None if box is None else box.memory()
+        return BatchCheckpoint(self.n_rounds, [[self.log.numbers()]], [], [], {}, memory, len(self.searches))
 
 
 def assemble(

@@ -9,10 +9,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -77,7 +78,7 @@ def solve(
         jax.enable_x64(task.dtype == "float64"),
         open_observers(observers, lambda: _page_facts(task)) as (show, session),
         open_black_box(task, previous) as box,
-        _open_checkpoint(task, observers, interrupt_state) as journal,
+        open_checkpoint(task, observers, interrupt_state) as journal,
         PROGRAMS.precompiling(),
     ):
         clock = CompileTimer()
@@ -165,10 +166,10 @@ def _build_results(task: Task, schedule: Schedule, total: Outcome, evaluator: So
 
 
 @contextmanager
-def _open_checkpoint(
-    task: Task, observers: Observers, interrupt_state: Interrupts
+def open_checkpoint(
+    task: Task, observers: Observers, interrupt_state: Interrupts, facts: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[CheckpointSession | None]:
-    """Open the checkpoint of a task, if there is to be one.
+    """Open the checkpoint of a task, if there is to be one. facts: what else decides its results.
 
     SIGTERM, which batch systems send before they kill a process, then stops the run like Ctrl-C, with its last state in
     the file.
@@ -191,7 +192,7 @@ def _open_checkpoint(
     if handles_signal:
         signal.signal(signal.SIGTERM, on_terminate)
     try:
-        journal.open(fingerprint(task), observers.title)
+        journal.open(fingerprint(task) | facts, observers.title)
         yield journal
     finally:
         journal.close()

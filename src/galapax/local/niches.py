@@ -357,8 +357,8 @@ class NicheSearch:
     def evaluate(self, x: np.ndarray) -> Generator[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """As many of the points as can be evaluated, where they were, and their scores."""
         x = self.snap(x[: max(self.evaluations_left, 0)])
-        self.evaluations += len(x)
         scores = (yield x) if len(x) else np.zeros(0)
+        self.evaluations += len(x)
         return x, scores
 
     def cluster(self, x: np.ndarray, scores: np.ndarray, length: float) -> Answers:
