@@ -7,10 +7,18 @@ what a grid full of optima would have.
 
     python benchmarks/illuminate.py                     # 1000 generations of 540 candidates
     python benchmarks/illuminate.py --generations 10000 # as in the literature
+    python benchmarks/illuminate.py --population 65536  # MAP-Elites alone, as a GPU likes it
+    python benchmarks/illuminate.py --runs 3            # means of three seeds; beside pyribs, if that is installed
+
+pyribs gets the same problems without bounds, the same steps, and as many evaluations: 15 emitters of 36 with its
+improvement ranking for CMA-MAE, one of 540 for MAP-Elites. It evaluates by NumPy here, all candidates at once; that
+takes little of its time.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import time
 from collections.abc import Callable
 
 import harness
@@ -54,30 +62,97 @@ PROBLEMS: dict[str, Problem] = {  # objective, measures, ranges, half the width 
 }
 
 
+def measure(name: str, algorithm: gx.MAPElites | gx.CMAMAE, generations: int, seed: int) -> tuple[float, ...]:
+    """Coverage, QD score, seconds and evaluations of a run."""
+    fun, measures, ranges, half_width, worst = PROBLEMS[name]
+    found = gx.illuminate(
+        fun, [(-half_width, half_width)] * DIM, measures=measures, ranges=ranges, algorithm=algorithm,
+        x0=np.zeros((1, DIM)), generations=generations, seed=seed, compute=gx.Compute(dtype="float32", threads=1),
+    )  # fmt: skip
+    quality = found.qd_score(worst) / worst / found.values.size
+    return found.coverage, quality, found.result.timings["run"], found.result.nfev
+
+
+def evaluate_numpy(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values (n,) and measures (n, 2) of solutions (n, 100)."""
+    if name == "arm":
+        angles = np.cumsum(x, axis=1)
+        return np.var(x, axis=1), np.stack([np.cos(angles).sum(axis=1), np.sin(angles).sum(axis=1)], axis=1)
+    y = x - OPTIMUM
+    value = np.sum(y**2 if name == "sphere" else 10 + y**2 - 10 * np.cos(2 * np.pi * y), axis=1)
+    folded = np.where(np.abs(x) <= LIMIT, x, LIMIT / np.where(x == 0, 1, x))
+    return value, folded.reshape(len(x), 2, -1).sum(axis=2)
+
+
+def measure_pyribs(name: str, label: str, step: float, generations: int, seed: int) -> tuple[float, ...]:
+    """The same of pyribs, which maximises: the share by which a value is better than that of no worth."""
+    from ribs.archives import GridArchive
+    from ribs.emitters import EvolutionStrategyEmitter, IsoLineEmitter
+    from ribs.schedulers import Scheduler
+
+    *_, ranges, half_width, worst = PROBLEMS[name]
+    grid = {"solution_dim": DIM, "dims": (100, 100), "ranges": ranges}
+    sigma = step * 2 * half_width
+    result = GridArchive(**grid, seed=seed)
+    if label == "cma_mae":
+        archive = GridArchive(**grid, learning_rate=0.01, threshold_min=0.0, seed=seed)
+        emitters = [
+            EvolutionStrategyEmitter(archive, x0=np.zeros(DIM), sigma0=sigma, ranker="imp", batch_size=36, seed=seed + i)
+            for i in range(15)
+        ]  # fmt: skip
+        scheduler = Scheduler(archive, emitters, result_archive=result)
+    else:
+        emitters = [IsoLineEmitter(result, x0=np.zeros(DIM), iso_sigma=sigma / 5, line_sigma=0.2, batch_size=540,
+                                   seed=seed)]  # fmt: skip
+        scheduler = Scheduler(result, emitters)
+    began, nfev = time.perf_counter(), 0
+    for _ in range(generations):
+        x = scheduler.ask()
+        value, measures = evaluate_numpy(name, x)
+        scheduler.tell(1 - value / worst, measures)
+        nfev += len(x)
+    gains = np.asarray(result.data("objective"))
+    return result.stats.coverage, float(gains.sum()) / 10_000, time.perf_counter() - began, nfev
+
+
 def main() -> None:
     parser = harness.make_parser(__doc__, runs=1, seed=0, only=True)
     parser.add_argument("--generations", type=int, default=1000, help="of 540 candidates each (%(default)s)")
+    parser.add_argument("--population", type=int, help="of MAP-Elites alone")
     options = parser.parse_args()
+    size = options.population or 540
     print(harness.describe_machine("galapax"))
-    print(f"{options.generations:,} generations of 540, {DIM} variables, 100 x 100 cells, float32")
-    print(f"{'problem':10} {'algorithm':11} {'coverage':>9} {'QD score':>9} {'seconds':>8} {'evaluations/s':>14}")
-    for name, (fun, measures, ranges, half_width, worst) in PROBLEMS.items():
+    print(f"{options.generations:,} generations of {size:,}, {DIM} variables, 100 x 100 cells, float32")
+    print(
+        f"{'problem':10} {'algorithm':18} {'coverage':>9} {'QD score':>9} {'seconds':>8} {'evaluations/s':>14}",
+        flush=True,
+    )
+    has_pyribs = importlib.util.find_spec("ribs") is not None and options.population is None
+    seeds = range(options.seed, options.seed + options.runs)
+    for name, (*_, half_width, worst) in PROBLEMS.items():
         if not harness.is_selected(name, options.only):
             continue
         step = (0.5 if name != "arm" else 0.2) / (2 * half_width)
-        for algorithm in (gx.CMAMAE(worst=worst, sigma0=step), gx.MAPElites(population=540, iso=step / 5, line=0.2)):
-            rows = []
-            for seed in range(options.seed, options.seed + options.runs):
-                found = gx.illuminate(
-                    fun, [(-half_width, half_width)] * DIM, measures=measures, ranges=ranges, algorithm=algorithm,
-                    x0=np.zeros((1, DIM)), generations=options.generations, seed=seed,
-                    compute=gx.Compute(dtype="float32", threads=1),
-                )  # fmt: skip
-                quality = found.qd_score(worst) / worst / found.values.size
-                rows.append((found.coverage, quality, found.result.timings["run"], found.result.nfev))
-            coverage, quality, seconds, nfev = np.mean(rows, axis=0)
+        solvers = [gx.MAPElites(population=size, iso=step / 5, line=0.2)]
+        if options.population is None:
+            solvers.insert(0, gx.CMAMAE(worst=worst, sigma0=step))
+        for algorithm in solvers:
             label = gx.algorithms.algorithm_name(algorithm)
-            print(f"{name:10} {label:11} {coverage:9.1%} {quality:9.1%} {seconds:8.1f} {nfev / seconds:14,.0f}")
+            show(name, label, [measure(name, algorithm, options.generations, seed) for seed in seeds])
+            if has_pyribs:
+                show(
+                    name, f"pyribs {label}", [measure_pyribs(name, label, step, options.generations, s) for s in seeds]
+                )
+
+
+def show(name: str, label: str, rows: list[tuple[float, ...]]) -> None:
+    """Print the means of some runs, and the standard deviation of the QD score."""
+    coverage, quality, seconds, nfev = np.mean(rows, axis=0)
+    spread = f" +- {np.std([row[1] for row in rows]):.1%}" if len(rows) > 1 else ""
+    print(
+        f"{name:10} {label:18} {coverage:9.1%} {quality:9.1%} {seconds:8.1f} {nfev / seconds:14,.0f}{spread}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -85,8 +85,12 @@ def find_entrants(grid: MeasureGrid, new: Population, least: Array) -> tuple[Arr
 
 def insert(grid: MeasureGrid, archive: Population, new: Population) -> Population:
     """Put the candidates that are better than the elite of their cell into its place."""
-    cell, enters = find_entrants(grid, new, archive.fitness)
-    place = jnp.where(enters, cell, grid.size)
+    return put(archive, new, *find_entrants(grid, new, archive.fitness))
+
+
+def put(archive: Population, new: Population, cell: Array, enters: Array) -> Population:
+    """Put the candidates that enter into their cells."""
+    place = jnp.where(enters, cell, archive.fitness.shape[0])
     return jax.tree.map(lambda old, rows: old.at[place].set(rows, mode="drop"), archive, new)
 
 
@@ -102,7 +106,9 @@ def draw_elites(key: Array, archive: Population, bounds: Bounds, n: int) -> Arra
 
 class MAPElitesState(NamedTuple):
     candidates: Array  # (n, d), waiting for their evaluation
-    parents: Population  # the archive, a row for each cell; +inf where it is empty
+    parents: Population  # the archive, a row for each cell; +inf where it is empty, and x any point of the box
+    filled: Array  # (cells,) int32, numbers of the cells that have an elite, in the order in which they got one
+    n_filled: Array  # int32
     bounds: Bounds
 
 
@@ -136,22 +142,33 @@ class MAPElites(Algorithm[MAPElitesState]):
         check_positive(self.line, "line")
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> MAPElitesState:
-        x = sample_uniform(key, bounds, self.population)
-        return MAPElitesState(x, empty_archive(self.grid, bounds, shape), bounds)
+        key_candidates, key_cells = random.split(key)
+        size = self.grid.size
+        archive = empty_population(sample_uniform(key_cells, bounds, size), shape)
+        candidates = sample_uniform(key_candidates, bounds, self.population)
+        return MAPElitesState(candidates, archive, jnp.arange(size, dtype=jnp.int32), jnp.int32(0), bounds)
 
     def with_initial_points(self, state: MAPElitesState, points: Array) -> MAPElitesState:
         return state._replace(candidates=jnp.concatenate([points, state.candidates[points.shape[0] :]]))
 
     def step(self, key: Array, state: MAPElitesState, evaluation: CandidateEvaluation) -> MAPElitesState:
         """Insert the candidates, then vary elites by noise and along the line to another one."""
-        bounds, n = state.bounds, self.population
-        archive = insert(self.grid, state.parents, as_population(state.candidates, evaluation))
+        bounds, n, grid = state.bounds, self.population, self.grid
+        new = as_population(state.candidates, evaluation)
+        cell, enters = find_entrants(grid, new, state.parents.fitness)
+        is_first = enters & jnp.isinf(state.parents.fitness[jnp.minimum(cell, grid.size - 1)])
+        position = state.n_filled + jnp.cumsum(is_first.astype(jnp.int32)) - 1
+        filled = state.filled.at[jnp.where(is_first, position, grid.size)].set(cell, mode="drop")
+        n_filled = state.n_filled + jnp.sum(is_first.astype(jnp.int32))
+        archive = put(state.parents, new, cell, enters)
         key_elites, key_noise, key_line = random.split(key, 3)
-        first, second = jnp.split(draw_elites(key_elites, archive, bounds, 2 * n), 2)
+        # while there is no elite, any point of the box
+        choices = jnp.where(n_filled > 0, n_filled, grid.size)
+        first, second = jnp.split(archive.x[filled[random.scale_to(random.bits(key_elites, (2 * n,)), choices)]], 2)
         noise = self.iso * bounds.span * random.normal(key_noise, first.shape, first.dtype)
         along = self.line * random.normal(key_line, (n, 1), first.dtype)
         x = first + noise + along * (second - first)
-        return MAPElitesState(jnp.clip(x, bounds.lower, bounds.upper), archive, bounds)
+        return MAPElitesState(jnp.clip(x, bounds.lower, bounds.upper), archive, filled, n_filled, bounds)
 
     def solutions(self, state: MAPElitesState) -> Population:
         return best_elite(state.parents)

@@ -21,7 +21,6 @@ import numpy as np
 from galapax.local.surrogate_cmaes import reflect
 
 
-
 class Descents(NamedTuple):
     """Points from which to descend by the gradient, each with at most `limit` evaluations."""
 
