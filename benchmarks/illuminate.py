@@ -96,10 +96,8 @@ def measure_pyribs(name: str, label: str, step: float, generations: int, seed: i
     result = GridArchive(**grid, seed=seed)
     if label == "cma_mae":
         archive = GridArchive(**grid, learning_rate=0.01, threshold_min=0.0, seed=seed)
-        emitters = [
-            EvolutionStrategyEmitter(archive, x0=np.zeros(DIM), sigma0=sigma, ranker="imp", batch_size=36, seed=seed + i)
-            for i in range(15)
-        ]  # fmt: skip
+        settings = {"x0": np.zeros(DIM), "sigma0": sigma, "ranker": "imp", "batch_size": 36}
+        emitters = [EvolutionStrategyEmitter(archive, **settings, seed=15 * seed + i) for i in range(15)]
         scheduler = Scheduler(archive, emitters, result_archive=result)
     else:
         emitters = [IsoLineEmitter(result, x0=np.zeros(DIM), iso_sigma=sigma / 5, line_sigma=0.2, batch_size=540,

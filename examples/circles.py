@@ -1,9 +1,9 @@
 """Circles in a unit square with the largest sum of radii: thousands of descents at once, and a proof of the sum.
 
-Run it as a program: `python examples/circles.py [26 or 32] [picture.png]`, for minutes. AlphaEvolve (2025) reached 2.635
-for 26 circles and 2.937 for 32. In a round all packings descend together, while overlaps are only penalised; the best
-of them become exact by sequential quadratic programming. The first packings are rows of circles, of later rounds half
-come from the best so far by moving a few of their circles elsewhere. That no circle overlaps another or leaves the
+Run it as a program: `python examples/circles.py [26 or 32] [picture.png]`, for minutes. AlphaEvolve (2025) reached
+2.635 for 26 circles and 2.937 for 32. In a round all packings descend together, while overlaps are only penalised; the
+best of them become exact by sequential quadratic programming. The first packings are rows of circles, of later rounds
+half come from the best so far by moving a few of their circles elsewhere. That no circle overlaps another or leaves the
 square is checked in fractions, without rounding.
 """
 

@@ -46,6 +46,80 @@ def test_the_same_seed_gives_the_same_table_and_never_more_evaluations():
     assert not once.success and once.stop == "budget"
 
 
+def wells_of_four(x):
+    return jnp.sum((x**2 - 1) ** 2) + 0.1 * jnp.sum(x)
+
+
+def test_gradients_find_the_same_minima_with_fewer_evaluations():
+    box = [(-2, 2)] * 4
+    by_values, by_gradients = (gx.minima(wells_of_four, box, polish=polish) for polish in (False, "auto"))
+    assert len(by_values.minima) == len(by_gradients.minima) == 16
+    np.testing.assert_allclose(by_values.minima.fun, by_gradients.minima.fun, atol=1e-6)
+    assert by_gradients.nfev < by_values.nfev / 2
+
+
+def test_a_kink_is_no_minimum_and_a_minimum_at_a_kink_is_found():
+    def kinked(x):  # the four corners of a square; everywhere else on the kinks the other variable still falls
+        return jnp.sum(jnp.abs(jnp.abs(x) - 1)) + 0.01 * x[0]
+
+    result = gx.minima(kinked, [(-2, 2)] * 2)
+    assert len(result.minima) == 4 and result.minima.verified.all()
+    np.testing.assert_allclose(np.abs(result.minima.x), 1, atol=1e-6)
+
+
+def test_several_runs_have_a_table_of_all_and_one_each():
+    result = gx.minima(two_wells, [(-2, 2)] * 2, runs=range(3, 6), max_evaluations=3000)
+    singles = [result.run(number) for number in (3, 4, 5)]
+    assert result.runs.number.tolist() == [3, 4, 5] and len(result.minima) == 2
+    assert result.nfev == sum(single.nfev for single in singles) == result.runs.nfev.sum()
+    assert result.minima.found.sum() == sum(single.minima.found.sum() for single in singles)
+    alone = gx.minima(two_wells, [(-2, 2)] * 2, runs=range(4, 5), max_evaluations=3000)
+    np.testing.assert_allclose(alone.minima.x, singles[1].minima.x, atol=1e-7)
+    assert not np.array_equal(singles[0].minima.share, singles[1].minima.share)
+
+
+@pytest.mark.parametrize("blackbox", [False, True])
+def test_a_stopped_run_resumes_where_it_was(tmp_path, blackbox):
+    calls = []
+
+    def fun(x):
+        calls.append(None)
+        return two_wells(x)
+
+    def minima(**options):
+        calls.clear()
+        return gx.minima(fun, [(-2, 2)] * 2, blackbox=blackbox, max_evaluations=1500, unseen=0, **options)
+
+    whole, seen = minima(), []
+
+    def stop(progress):
+        seen.append((progress.nfev, progress.fun, progress.x))
+        return progress.nfev > 400
+
+    file = gx.Checkpoint(tmp_path / "minima.checkpoint", seconds=0)
+    half = minima(checkpoint=file, callback=stop)
+    assert half.stop == "callback" and 400 < half.nfev < 1500 and seen[-1][0] == half.nfev
+    before = len(calls)
+    resumed = minima(resume=tmp_path / "minima.checkpoint")
+    np.testing.assert_array_equal(resumed.minima.x, whole.minima.x)
+    assert resumed.nfev == whole.nfev == 1500
+    if blackbox:
+        assert len(calls) == 1500 - before == 1500 - half.nfev
+        assert len(resumed.evaluations.fun) == 1500
+    with pytest.raises(gx.InputError, match="written by a different run: unseen"):
+        gx.minima(fun, [(-2, 2)] * 2, blackbox=blackbox, max_evaluations=1500, unseen=0.5,
+                  resume=tmp_path / "minima.checkpoint")  # fmt: skip
+
+
+def test_an_error_of_the_callback_carries_the_result():
+    def fail(progress):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough") as caught:
+        gx.minima(two_wells, [(-2, 2)] * 2, callback=fail)
+    assert len(caught.value.result.minima) >= 1
+
+
 def test_constraints_make_minima_on_their_boundary():
     # on the ring 1 <= |x| the least |x - (0, 0.5)|... the height x1 is least and largest where the ring is thickest
     result = gx.minima(
@@ -100,6 +174,7 @@ def test_a_table_survives_saving(tmp_path):
         ({"within": -1.0}, "within must lie between 0"),
         ({"unseen": 2.0}, "unseen must lie between 0 and 1"),
         ({"generations": 5}, "generations"),
+        ({"polish": True, "blackbox": True}, "a black box has no gradient"),
     ],
 )
 def test_what_cannot_work_is_refused(arguments, sentence):

@@ -157,9 +157,10 @@ class MAPElites(Algorithm[MAPElitesState]):
         new = as_population(state.candidates, evaluation)
         cell, enters = find_entrants(grid, new, state.parents.fitness)
         is_first = enters & jnp.isinf(state.parents.fitness[jnp.minimum(cell, grid.size - 1)])
-        position = state.n_filled + jnp.cumsum(is_first.astype(jnp.int32)) - 1
-        filled = state.filled.at[jnp.where(is_first, position, grid.size)].set(cell, mode="drop")
-        n_filled = state.n_filled + jnp.sum(is_first.astype(jnp.int32))
+        position = state.n_filled + jnp.cumsum(is_first, dtype=jnp.int32) - 1
+        places = jnp.where(is_first, position, grid.size)
+        filled = state.filled.at[places].set(cell.astype(jnp.int32), mode="drop")
+        n_filled = state.n_filled + jnp.sum(is_first, dtype=jnp.int32)
         archive = put(state.parents, new, cell, enters)
         key_elites, key_noise, key_line = random.split(key, 3)
         # while there is no elite, any point of the box

@@ -330,7 +330,7 @@ class MinimaRun:
             return None
         self.n_rounds = n_rounds
         assert searches[0].max_evaluations is not None
-        best = min(float(np.min(search.known.score, initial=np.inf)) for search in searches)
+        best = min(search.best_sample.score for search in searches)
         state = Progress(
             generation=max(search.n_rounds for search in searches),
             generations=None,
@@ -360,11 +360,10 @@ class MinimaRun:
 
     def read_best(self) -> Best:
         """The best point of all searches."""
-        known = [(float(s.known.score.min()), s.known.x[s.known.score.argmin()]) for s in self.searches if s.minima]
-        if not known:
+        sample = min((search.best_sample for search in self.searches), key=lambda sample: sample.score)
+        if not math.isfinite(sample.score):
             return Best()
-        _, place = min(known, key=lambda entry: entry[0])
-        x = self.task.decode(self.evaluate.genes(place))
+        x = self.task.decode(self.evaluate.genes(sample.x))
         return Best(x, self.task.problem.params(x))
 
     def checkpoint(self) -> BatchCheckpoint:
@@ -387,7 +386,7 @@ def assemble(
     if len(results) > 1:
         result = build_result(task, searches, evaluator, stop, unseen, began, range(len(searches)))
         names = ("x", "fun", "violation", "nit", "nfev", "n_failed", "success")
-        columns = {name: np.array([single[name] for single in results]) for name in names}
+        columns: dict[str, Any] = {name: np.array([single[name] for single in results]) for name in names}
         result["runs"] = Runs(number=task.first_run + np.arange(len(results)), history=None, **columns)
     attach_replay(result, lambda number: results[number - task.first_run])
     return result
@@ -477,9 +476,8 @@ def merge_minima(searches: Sequence[NicheSearch]) -> list[Minimum]:
         same.samples, same.found = same.samples + minimum.samples, same.found + minimum.found
         same.is_verified |= minimum.is_verified
     if not merged:  # they ended before anything converged
-        known = [(search.known, int(np.argmin(search.known.score))) for search in searches if len(search.known.x)]
-        points = [Minimum(visited.x[row], float(visited.score[row])) for visited, row in known]
-        merged = sorted(points, key=lambda minimum: minimum.score)[:1]
+        samples = [search.best_sample for search in searches if math.isfinite(search.best_sample.score)]
+        merged = sorted(samples, key=lambda sample: sample.score)[:1]
     return merged
 
 

@@ -192,7 +192,7 @@ def open_checkpoint(
     if handles_signal:
         signal.signal(signal.SIGTERM, on_terminate)
     try:
-        journal.open(fingerprint(task) | facts, observers.title)
+        journal.open({**fingerprint(task), **facts}, observers.title)
         yield journal
     finally:
         journal.close()

@@ -1,4 +1,4 @@
-"""All minima of a function in the unit box: hill-valley clustering of samples, and a CMA-ES for every niche.
+"""All minima of a function in the unit box: hill-valley clustering of samples, and a search for every niche.
 
 Clustering as in Maree, Alderliesten, Thierens & Bosman (2018), GECCO, 785-792, doi:10.1145/3205455.3205477; the test
 for a hill between two points after Ursem (1999), IEEE CEC, 1633-1640; CMA-ES as in Hansen (2016), arXiv:1604.00772;
@@ -57,7 +57,7 @@ WIDE_GROWTH = 2 ** (1 / 3)  # of their population from round to round
 MAX_SEARCH_GENERATIONS = 2000
 DESCENT_LIMIT = 200  # evaluations a variable of a descent, but for
 MIN_DESCENT_LIMIT = 1000  # at least
-MIN_SMOOTH_SHARE = 0.5  # of the descents of a round; with less, the following rounds have none
+MIN_SMOOTH_SHARE = 0.5  # of the descents of a round that end at a minimum; with less, later rounds have none
 SAME_PLACE = 1e-6  # two minima that are nearer to each other are one, if their values are equal
 SHRUNK = 0.1  # share of a search's largest width below which it converges
 FORECAST = 20.0  # a search may still gain so many times what its best is better than its median, or than its best
@@ -220,6 +220,7 @@ class NicheSearch:
     is_verifying: bool = False
     n_best: int = 0  # minima of interest
     best: float = math.inf  # score of the best minimum
+    best_sample: Minimum = field(default_factory=lambda: Minimum(np.empty(0), math.inf))  # evaluated so far
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
@@ -274,14 +275,20 @@ class NicheSearch:
     def verify(self) -> Moves:
         """Look whether a pattern of points around each minimum of interest has a better one."""
         self.is_verifying = True
+        minima = sorted(self.best_minima(), key=lambda minimum: minimum.score)
+        x, scores = np.array([minimum.x for minimum in minima]), np.array([minimum.score for minimum in minima])
+        is_verified = yield from self.compare_with_pattern(x.reshape(-1, self.dim), scores)
+        for minimum, is_minimum in zip(minima, is_verified, strict=True):
+            minimum.is_verified = bool(is_minimum)
+
+    def compare_with_pattern(self, x: np.ndarray, scores: np.ndarray) -> Answers:
+        """Whether no point of a small pattern around each point is better (k,), of the first ones if few are left."""
         steps = PATTERN_STEP * np.concatenate([np.eye(self.dim), -np.eye(self.dim)])
-        minima = sorted(self.best_minima(), key=lambda minimum: minimum.score)[: self.evaluations_left // len(steps)]
-        if not minima:
-            return
-        points = reflect(np.array([minimum.x for minimum in minima])[:, None] + steps)
-        _, scores = yield from self.evaluate(points.reshape(-1, self.dim))
-        for minimum, around in zip(minima, scores.reshape(len(minima), -1), strict=True):
-            minimum.is_verified = bool(np.min(around) >= minimum.score - self.accuracy)
+        k = min(len(x), max(self.evaluations_left, 0) // len(steps))
+        _, around = yield from self.evaluate(reflect(x[:k, None] + steps).reshape(-1, self.dim))
+        is_best = np.zeros(len(x), bool)
+        is_best[:k] = np.min(around.reshape(k, len(steps)), axis=1, initial=np.inf) >= scores[:k] - self.accuracy
+        return is_best
 
     def draw(self, kind: int, number: int) -> tuple[np.ndarray, np.ndarray, int, int]:
         """The points of a round (n, d), the scale of each, how many searches at most, and their population."""
@@ -358,6 +365,8 @@ class NicheSearch:
         x = self.snap(x[: max(self.evaluations_left, 0)])
         scores = (yield x) if len(x) else np.zeros(0)
         self.evaluations += len(x)
+        if len(x) and scores.min() < self.best_sample.score:
+            self.best_sample = Minimum(x[scores.argmin()].copy(), float(scores.min()), found=0)
         return x, scores
 
     def cluster(self, x: np.ndarray, scores: np.ndarray, length: float) -> Answers:
@@ -485,18 +494,20 @@ class NicheSearch:
             yield from self.add(batch.best_x[row], float(batch.best[row]), int(sizes[row]))
 
     def descend(self, x: np.ndarray, sizes: np.ndarray) -> Answers:
-        """Descend from each point by the gradient; return where that was possible, (k,)."""
+        """Descend from each point by the gradient; return whether it ended at a minimum, (k,)."""
         k, before = len(x), self.evaluations
         limit = min(max(MIN_DESCENT_LIMIT, DESCENT_LIMIT * self.dim), self.evaluations_left // max(k, 1))
         if not k or limit < MIN_DESCENT_LIMIT // 10:
             return np.zeros(k, bool)
         ends: DescentEnds = yield Descents(x, limit)
         self.evaluations += int(ends.evaluations.sum())
-        for row in np.flatnonzero(ends.is_smooth):
+        is_minimum = yield from self.compare_with_pattern(ends.x, ends.scores)  # and no kink where it got stuck
+        is_minimum &= ends.is_smooth
+        for row in np.flatnonzero(is_minimum):
             yield from self.add(ends.x[row], float(ends.scores[row]), int(sizes[row]))
-        self.descends = bool(ends.is_smooth.mean() >= MIN_SMOOTH_SHARE)
-        self.costs += [(self.evaluations - before) / k] * int(ends.is_smooth.sum())
-        return ends.is_smooth
+        self.descends = bool(is_minimum.mean() >= MIN_SMOOTH_SHARE)
+        self.costs += [(self.evaluations - before) / k] * int(is_minimum.sum())
+        return is_minimum
 
     def find_merged(self, batch: CMAESBatch, active: np.ndarray, sizes: np.ndarray) -> Answers:
         """Whether no hill lies between the best point of each search and the nearest better known one or search."""
