@@ -365,3 +365,24 @@ def test_an_interrupt_that_the_function_raises_itself_ends_the_run(calls):
 
     res = gx.minimize(fun, [(-2.0, 2.0)] * 3, "de", population=20, blackbox=True, max_evaluations=600)
     assert res.stop == "interrupt" and not res.success and count == calls and res.nfev == calls - 1
+
+
+@pytest.mark.parametrize("stop_at", [3, 30])  # among the first points, which tell that there are two objectives; later
+def test_a_resumed_run_calls_no_point_twice_to_learn_what_the_function_returns(tmp_path, stop_at):
+    points = []
+
+    def two(x):
+        points.append(tuple(x))
+        if len(points) == stop_at:
+            raise KeyboardInterrupt
+        return [float(np.sum(x**2)), float(np.sum((x - 1) ** 2))]
+
+    box, budget = [(-2.0, 2.0)] * 3, {"max_evaluations": 120, "population": 24, "blackbox": True}
+    first = gx.minimize(two, box, checkpoint=tmp_path / "run.ckpt", **budget)
+    assert first.nfev == stop_at - 1
+    result = gx.minimize(two, box, resume=tmp_path / "run.ckpt", **budget)
+    calls = [*points[: stop_at - 1], *points[stop_at:]]  # that one had no answer
+    assert result.nfev == len(calls) == len(set(calls)) == 120
+    points.clear()
+    stop_at = 0
+    assert np.array_equal(gx.minimize(two, box, **budget).F, result.F)

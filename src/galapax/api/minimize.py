@@ -13,13 +13,14 @@ from galapax import algorithms
 from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
 from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartName, Workers, suggest_keywords
-from galapax.core.problem import EqTolerance, Problem, stack_constraints
+from galapax.core.problem import EqTolerance, Problem, Shape, returned_by_fun, stack_constraints
 from galapax.core.restarts import Islands, Restarts
 from galapax.core.stop import interrupts
 from galapax.execution.arguments import take_known_values
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
 from galapax.execution.task import (
+    Task,
     begin_with,
     default_algorithm,
     prepare_task,
@@ -28,7 +29,6 @@ from galapax.execution.task import (
     warn_vector_objective,
     with_archive,
 )
-from galapax.objective.blackbox import ObjectiveShapeMismatch
 from galapax.results.result import Result
 
 
@@ -149,9 +149,7 @@ def minimize(
     if options.workers.asynchronous and watchers.journal is not None:
         raise InputError("a run with asynchronous=True can be neither repeated nor resumed: remove checkpoint.")
 
-    def run(
-        problem: Problem, solver: Algorithm, unknown: bool = False, discovered: ObjectiveShapeMismatch | None = None
-    ) -> Result:
+    def build(problem: Problem, solver: Algorithm) -> Task:
         if options.islands is not None and algorithm is None:
             solver = algorithms.default_for_islands(solver)
         is_default = algorithm is None and not options.noisy  # searches are not compared by values that are random
@@ -160,34 +158,25 @@ def minimize(
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         if options.keep.archive is not None:
             solver = with_archive(solver, options.keep.archive, None if algorithm is not None else problem)
-        task = prepare_task(
-            problem,
-            (solver,),
-            options,
-            strategy,
-            population_given=population is not None or isinstance(algorithm, Algorithm),
-            objectives_unknown=unknown,
-            probes=algorithm is None and options.blackbox and discovered is None,
-        )
-        if discovered is not None and discovered.points is not None:
-            task = begin_with(task, discovered.points)
-        results, _ = solve(task, watchers.about(task), began, None if discovered is None else discovered.box)
-        return results[0]
+        is_sized = population is not None or isinstance(algorithm, Algorithm)
+        return prepare_task(problem, (solver,), options, strategy, population_given=is_sized)
+
+    def adapt(shape: Shape, first_points: Callable[[], np.ndarray]) -> Task | None:
+        """Return the task of a black box that gives other numbers than was assumed; None if it gives the same."""
+        names = [name for name in ("ineq", "eq") if getattr(shape, name) and getattr(problem, name) is None]
+        expected = 2 if task.solvers[0].traits.multi_objective else 1
+        if not names and (is_named or shape.objectives in (1, expected)):
+            return None
+        if problem.objectives is None and problem.reference_point is None and not options.vectorized:
+            warn_vector_objective(problem, shape.objectives)
+        seen = problem.with_(**dict.fromkeys(names, returned_by_fun))
+        if algorithm is not None:  # it begins with the same points
+            return build(seen, algorithms.resolve_algorithm(algorithm, seen.constrained, shape.objectives))
+        return begin_with(build(seen, default_algorithm(seen, options, shape.objectives)), first_points())
 
     with interrupts():
-        try:
-            if algorithm is not None:
-                return run(problem, algorithms.resolve_algorithm(algorithm))
-            unknown = options.blackbox and problem.objectives is None and options.maximize in (True, False)
-            return run(problem, default_algorithm(problem, options), unknown)
-        except ObjectiveShapeMismatch as discovered:  # a black box, which only calling it could show
-            box = discovered.box
-            if problem.objectives is None and problem.reference_point is None and not options.vectorized:
-                warn_vector_objective(problem, box.shape.objectives)
-            problem = problem.with_(**box.returned_constraints)
-            n_objectives = box.shape.objectives
-            if algorithm is None:
-                solver = default_algorithm(problem, options, n_objectives)
-            else:
-                solver = algorithms.resolve_algorithm(algorithm, problem.constrained, n_objectives)
-            return run(problem, solver, discovered=discovered)
+        is_named = algorithm is not None or problem.objectives is not None or options.maximize not in (True, False)
+        solver = default_algorithm(problem, options) if algorithm is None else algorithms.resolve_algorithm(algorithm)
+        task = build(problem, solver)
+        results, _ = solve(task, watchers.about(task), began, adapt if options.blackbox else None)
+        return results[0]

@@ -26,7 +26,9 @@ from galapax.execution.state import CheckpointWriter, Outcome, to_host
 from galapax.execution.task import Task, check_shape
 from galapax.numerics import devices
 from galapax.numerics.compile_cache import CompileTimer
-from galapax.objective.blackbox import BlackBox, ObjectiveShapeMismatch
+from galapax.objective.blackbox import BlackBox
+
+PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the smallest population has
 
 
 class RunContext(NamedTuple):
@@ -86,9 +88,7 @@ class BatchRunner:
         self.engine: Engine
         if context.box is not None:
             engine_type = AsyncHostEngine if task.options.workers.asynchronous else HostEngine
-            self.engine = engine_type(
-                context.box, self.clock, context.interrupts, self._shape_check(context.box), task.n_probes
-            )
+            self.engine = engine_type(context.box, self.clock, context.interrupts, self._check_shape)
         else:
             self.engine = build_engine(task, self.search, self.clock, self.width, len(group.keys))
         if self.max_concurrent_rows < min(group.rows_per_run, len(group.keys)):
@@ -97,18 +97,14 @@ class BatchRunner:
                 f"{format_bytes(devices.free_memory())} that are free: take fewer islands or a smaller population."
             )
 
-    def _shape_check(self, box: BlackBox) -> Callable[[Shape], None]:
-        """Return the check of what a black box returned first: does the algorithm fit it?"""
-        task = self.task
-
-        def check_objective_shape(shape: Shape) -> None:
-            expected = 2 if task.solvers[0].traits.multi_objective else 1
-            has_other_objectives = task.objectives_unknown and shape.objectives > 1 and shape.objectives != expected
-            if has_other_objectives or (shape.constrained and not task.problem.constrained):
-                raise ObjectiveShapeMismatch(box, self._first_points(box.n_probed) if box.n_probed else None)
-            check_shape(task, shape)
-
-        return check_objective_shape
+    def _check_shape(self, shape: Shape) -> None:
+        """Refuse an algorithm that does not fit what a black box returned."""
+        if shape.constrained and not self.task.problem.constrained:
+            raise InputError(
+                f"fun of {self.task.problem.name!r} returns constraints together with its value, which only a call can "
+                "show: minimize takes them; for anything else give ineq and eq as functions."
+            )
+        check_shape(self.task, shape)
 
     @property
     def max_concurrent_rows(self) -> int:
@@ -208,14 +204,39 @@ class BatchRunner:
         """Compile the programs of its slices, one at each step of the iterator."""
         return self.engine.precompile(self._build_slice(np.arange(min(self.width, len(self.group.keys)))))
 
-    def _first_points(self, count: int) -> np.ndarray:
+    def learn_shape(self, box: BlackBox) -> None:
+        """Call first candidates of the runs until one has a value, so that `box.shape` is known.
+
+        The first generation takes what came of them from the log: no call is made twice. Workers and vectorized
+        functions are given all candidates of a slice.
+        """
+        if box.widths:
+            return
+        n_rows, evaluations = min(self.max_concurrent_rows, len(self.group.keys)), self.task.rules.evaluations
+        count = int(min(self.task.population, math.inf if evaluations is None else np.min(evaluations)))
+        box.check_workers(n_rows * self.task.population)
+        for candidates, run_numbers in self._first_candidates(n_rows, count):
+            points, runs = candidates.reshape(-1, candidates.shape[-1]), np.repeat(run_numbers, candidates.shape[1])
+            size = len(points) if box.remote is not None or box.functions.vectorized else PROBE_POINTS
+            for start in range(0, len(points), size):
+                if box.widths or box.interrupted or box.halted or box.late():
+                    return
+                box.n_probed = min(candidates.shape[1], box.n_probed + size)
+                box.probe(points[start : start + size], runs[start : start + size])
+        if not box.widths:
+            box.learn_widths_from_failures()
+
+    def first_points(self, count: int) -> np.ndarray:
         """Return the first `count` candidates of each run of the task, (runs, count, d)."""
-        points = []
-        for start in range(0, self.task.runs, self.width):
-            slice_ = self._build_slice(np.arange(start, min(start + self.width, self.task.runs)))
+        return np.concatenate([candidates for candidates, _ in self._first_candidates(self.task.runs, count)])
+
+    def _first_candidates(self, n_rows: int, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the first `count` candidates (k, count, d) of each slice's runs, and the numbers (k,) of these runs."""
+        for start in range(0, n_rows, self.width):
+            slice_ = self._build_slice(np.arange(start, min(start + self.width, n_rows)))
             carry = self.clock.call(Search.begin, (), slice_.search, slice_.keys, slice_.initial, slice_.known)
-            points.append(np.asarray(carry.state.candidates, np.float64)[slice_.active_rows, :count])
-        return np.concatenate(points)
+            rows = slice_.active_rows
+            yield np.array(carry.state.candidates, np.float64)[rows, :count], slice_.run_numbers[rows]
 
     def _build_slice(self, rows: np.ndarray) -> Slice:
         group, count = self.group, len(rows)
@@ -250,8 +271,8 @@ def select_rows(search: Search, rows: slice | np.ndarray) -> Search:
 
 
 @contextmanager
-def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[BlackBox | None]:
-    """Open the evaluator of a black box, None for a traced task. previous: that of an earlier attempt."""
+def open_black_box(task: Task) -> Iterator[BlackBox | None]:
+    """Open the evaluator of a black box, None for a traced task."""
     if not task.options.blackbox:
         yield None
         return
@@ -263,22 +284,13 @@ def open_black_box(task: Task, previous: BlackBox | None = None) -> Iterator[Bla
         vectorized=task.options.vectorized,
         on_failure=task.options.on_failure,
         workers=task.options.workers,
-        remote=None if previous is None else previous.remote,
-        log=None if previous is None else previous.log,
     )
     if task.known is not None:
         box.add_known(task.known.x, task.options.initial.answers(), task.options.initial.widths)
-    if previous is not None:
-        box.interrupted = previous.interrupted
-        box.log.reopen()
     try:
         yield box
-    except ObjectiveShapeMismatch:  # its workers serve the next attempt
-        raise
-    except BaseException:
+    finally:
         box.close()
-        raise
-    box.close()
 
 
 def _as_slice(rows: np.ndarray) -> slice | np.ndarray:

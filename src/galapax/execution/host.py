@@ -24,8 +24,6 @@ from galapax.numerics.compile_cache import CompileTimer
 from galapax.objective.blackbox import BlackBox
 from galapax.objective.evaluation_log import summarise
 
-PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the smallest population has
-
 
 class HostEngine:
     """An Engine for objectives that are called. How many numbers they give is known once they were."""
@@ -38,10 +36,8 @@ class HostEngine:
         clock: CompileTimer,
         interrupts: Interrupts,
         check: Callable[[Shape], None],
-        n_probes: int = 0,
     ) -> None:
         self.box, self.clock, self.interrupts = box, clock, interrupts
-        self.n_probes = n_probes  # candidates that may be called to learn the shape before the others are
         self.check = check  # is called with the shape, as soon as it is known
         self._waiting: list[dict[str, np.ndarray]] = []  # the first values of the slices, until they are told
 
@@ -52,10 +48,6 @@ class HostEngine:
             self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial, batch.known) for batch in batches
         ]
         self.box.check_workers(sum(len(batch.active_rows) for batch in batches) * first[0].state.candidates.shape[1])
-        if self.n_probes:
-            row = batches[0].active_rows[0]
-            points = np.array(first[0].state.candidates[row], np.float64)[: self.n_probes]
-            self._probe(points, int(batches[0].run_numbers[row]))
         first, lost = self._repair(batches, first, np.int32(1))
         self._waiting = self._measure(batches, first, np.int32(1), lost)
         self.check(self.box.shape)
@@ -70,20 +62,6 @@ class HostEngine:
             if batch.search.resamples or batch.search.differences:
                 pending = _with_candidates(pending, measured.state.candidates)
             batch.carry = self.clock.call(_start, (self.box.eq_tolerance,), batch.search, pending, raw)
-
-    def _probe(self, points: np.ndarray, run: int) -> None:
-        """Call the first of the first run's candidates (k, d), until one has a value: where the functions turn out to
-        give other numbers than was assumed, another algorithm begins with these points, and no call is lost.
-        """
-        if self.box.widths:  # a run that ended among its first points begins again
-            self.check(self.box.shape)
-            return
-        each = PROBE_POINTS if self.box.remote is None else len(points)  # workers are kept busy
-        for start in range(0, len(points), each):
-            self.box.probe(points[start : start + each], run)
-            if self.box.widths:
-                self.check(self.box.shape)
-                return
 
     def memory(self) -> dict[str, object]:
         return self.box.memory()

@@ -9,8 +9,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -26,11 +26,11 @@ from galapax.algorithms.minmax_cde import Payoff
 from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import EvaluationError
 from galapax.core.options import LEAVES, read
-from galapax.core.problem import MinMaxProblem, Problem
+from galapax.core.problem import MinMaxProblem, Problem, Shape
 from galapax.core.space import VectorFunction
 from galapax.core.stop import RUNNING, UNLIMITED, Interrupts, Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
-from galapax.execution.batch_runner import RunContext, open_black_box
+from galapax.execution.batch_runner import BatchRunner, RunContext, open_black_box
 from galapax.execution.compiled import select_engine
 from galapax.execution.host_loop import Notify, Watch
 from galapax.execution.island_schedule import IslandSchedule
@@ -46,7 +46,7 @@ from galapax.execution.observers import (
 )
 from galapax.execution.polish import check_polish, estimate_answers, polish, precompile_if_expected, recheck_answers
 from galapax.execution.schedules import IndependentSchedule, RestartSchedule, Schedule, run_schedule
-from galapax.execution.state import CheckpointSession, Outcome, Polish, Track, best_of_run
+from galapax.execution.state import BatchCheckpoint, CheckpointSession, Outcome, Polish, Track, best_of_run
 from galapax.execution.task import NOISY_SEARCH_SHARE, Task
 from galapax.numerics import devices
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
@@ -61,14 +61,15 @@ def solve(
     task: Task,
     observers: Observers = Observers(),
     began: float | None = None,
-    previous: BlackBox | None = None,
+    adapt: Callable[[Shape, Callable[[], np.ndarray]], Task | None] | None = None,
     partial_result: Callable[[list[Result]], object] = lambda results: results[0],
 ) -> tuple[list[Result], Stop | None]:
     """Run a task; return the Result of each solver, and why it stopped early, if it did.
 
     Fewer results than solvers come back when it was stopped before a solver's first run. began: when the call did.
-    previous: the black box of an earlier attempt, with the points that it has evaluated. partial_result: builds, from
-    these results, the `result` that an exception of the callback carries.
+    adapt: of a black box, returns the task that fits the numbers its first calls gave, None if this one does; the other
+    argument returns the first candidates that were drawn until then, (runs, k, d). partial_result: builds, from the
+    results, the `result` that an exception of the callback carries.
     """
     began = time.perf_counter() if began is None else began
     observers = observers_for_process(task, observers)
@@ -76,32 +77,41 @@ def solve(
     with (
         interrupts() as interrupt_state,
         jax.enable_x64(task.dtype == "float64"),
-        open_observers(observers, lambda: _page_facts(task)) as (show, session),
-        open_black_box(task, previous) as box,
+        ExitStack() as viewers,
+        open_black_box(task) as box,
         open_checkpoint(task, observers, interrupt_state) as journal,
         PROGRAMS.precompiling(),
     ):
         clock = CompileTimer()
+        context = RunContext(interrupt_state, clock, box)
+        watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots, journal=journal)
+        if task.options.max_seconds is not None:
+            share = NOISY_SEARCH_SHARE if task.options.noisy else 1.0
+            watch.deadline = began + share * task.options.max_seconds
+        show, session = viewers.enter_context(open_observers(observers, lambda: _page_facts(task)))
+        if box is not None:
+            box.late = watch.poll
+            box.recall(None if journal is None else journal.memory)
+            if box.remote is not None:
+                box.remote.liveness.on_wait = lambda seconds: show(Waiting(seconds))
+            adapted = None if adapt is None else _adapt_to_shape(task, context, watch, box, adapt)
+            if adapted is not None:
+                task, observers = adapted, observers.about(adapted)
+                viewers.close()
+                show, session = viewers.enter_context(open_observers(observers, lambda: _page_facts(task)))
+                if journal is not None:
+                    journal.open(fingerprint(task), observers.title)
+                    box.recall(journal.memory)
         engine = select_engine(task, clock)
         task = replace(task, engine=engine.name)
         check_polish(task)
         precompile_if_expected(task)
         validate_derived(task)
         ready = time.perf_counter() - clock.compile_seconds  # as if a kernel, which is tried first, were compiled later
-        context = RunContext(interrupt_state, clock, box)
-        watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots, viewer=session, journal=journal)
-        watch.callback = observers.callback is not None
+        watch.viewer, watch.callback = session, observers.callback is not None
         watch.pace = getattr(observers.callback, "generations_between_calls", None)
         if session is not None:
             watch.on_batch_start, watch.on_search = session.on_batch_start, session.on_search
-        if task.options.max_seconds is not None:
-            share = NOISY_SEARCH_SHARE if task.options.noisy else 1.0
-            watch.deadline = began + share * task.options.max_seconds
-        if box is not None:
-            box.late = watch.poll
-            box.recall(None if journal is None else journal.memory)
-            if box.remote is not None:
-                box.remote.liveness.on_wait = lambda seconds: show(Waiting(seconds))
         timings = _Timings(began, ready, clock, watch)
         callback_errors: list[Exception] = []
         watch.notify = _build_notifier(task, observers, timings, show, callback_errors, box)
@@ -138,6 +148,28 @@ def solve(
             callback_errors[0].result = partial_result(results)  # type: ignore[attr-defined]
             raise callback_errors[0]
         return results, stopped
+
+
+def _adapt_to_shape(
+    task: Task,
+    context: RunContext,
+    watch: Watch,
+    box: BlackBox,
+    adapt: Callable[[Shape, Callable[[], np.ndarray]], Task | None],
+) -> Task | None:
+    """Call first points of a black box, to know how many numbers it gives; return the task it needs, if another."""
+    runner = BatchRunner(build_schedule(task, context, watch).next_groups()[0], context)
+    context.interrupts.raises = lambda: box.calling
+    watch.pending = lambda: BatchCheckpoint(0, [], [], [], {}, box=box.memory())
+    runner.learn_shape(box)
+    adapted = adapt(box.shape, lambda: runner.first_points(box.n_probed))
+    if adapted is None:
+        return None
+    assert isinstance(adapted.problem, Problem)
+    if watch.journal is not None:
+        watch.journal.save(watch.pending())  # so that a resumed run need not call these points again
+    box.adapt(adapted.problem)
+    return adapted
 
 
 def build_schedule(task: Task, context: RunContext, watch: Watch) -> Schedule:

@@ -89,8 +89,6 @@ class Task:
     restarts: Restarts | None
     n_devices: int  # that share the evaluation of a generation; 0 where one makes all of it
     is_single_run: bool  # a run by itself, not one of an ensemble
-    objectives_unknown: bool  # a black box of which only calling it tells how many objectives it has
-    n_probes: int  # points of a black box that may be called before it is known whether the algorithm fits
     engine: str  # as asked; later the one that was selected
 
     @property
@@ -283,6 +281,8 @@ def begin_with(task: Task, points: np.ndarray) -> Task:
 
     Some of them were called already. Starting points of the user, if as many, are the same.
     """
+    if not points.shape[1]:
+        return task
     if task.initial is not None and task.initial.shape[-2] >= points.shape[1]:
         return task
     return replace(task, initial=points[:, : task.population])
@@ -311,8 +311,6 @@ def prepare_task(
     restarts: Restarts | None = None,
     *,
     population_given: bool = True,
-    objectives_unknown: bool = False,
-    probes: bool = False,
 ) -> Task:
     """Check options that must fit together and trace the problem's functions.
 
@@ -344,8 +342,6 @@ def prepare_task(
         rules,
         restarts,
         population_given=population_given,
-        objectives_unknown=objectives_unknown,
-        probes=probes,
     )
     if not options.blackbox:
         return trace_task(task)
@@ -363,13 +359,10 @@ def build_task(
     restarts: Restarts | None = None,
     *,
     population_given: bool = True,
-    objectives_unknown: bool = False,
-    probes: bool = False,
 ) -> Task:
     """Build a Task whose functions are not traced yet.
 
     population_given: whether the user has chosen the population; else a small budget makes it smaller.
-    objectives_unknown, probes: of a black box, see `Task`.
     """
     declared, dtype, blackbox, islands = problem, str(options.compute.dtype), options.blackbox, options.islands
     if isinstance(problem, Problem) and problem.space is not None:
@@ -461,8 +454,6 @@ def build_task(
         restarts=restarts,
         n_devices=count_devices(options),
         is_single_run=options.runs == 1 and len(solvers) == 1,
-        objectives_unknown=objectives_unknown,
-        n_probes=min(population, budget_evaluations or population) if probes else 0,
         engine=options.compute.engine,
     )
 

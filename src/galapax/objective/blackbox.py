@@ -33,21 +33,6 @@ FIRST_CALL_ADVICE = (
 )
 
 
-class ObjectiveShapeMismatch(InputError):
-    """Raised when calling a black box shows other objectives or constraints than the task was prepared for.
-
-    box: whose log has what came of its points. points: (runs, k, d), the first candidates of each run, of which the
-    first run's were called; None if the attempt that follows begins with the same ones anyway.
-    """
-
-    def __init__(self, box: BlackBox, points: np.ndarray | None = None) -> None:
-        super().__init__(
-            f"fun of {box.problem.name!r} returns constraints together with its value, which only a call can show: "
-            "minimize takes them; for anything else give ineq and eq as functions."
-        )
-        self.box, self.points = box, points
-
-
 class BlackBox:
     """A problem whose functions are called from Python, one solution at a time or (vectorized) all at once; in this
     process, or by the workers of an executor.
@@ -57,7 +42,7 @@ class BlackBox:
     is worth: it is more often a mistake than a property of the point. Ctrl-C, or the end of the time there is, ends the
     evaluation there: the points not reached are left out, and what was evaluated still counts.
 
-    on_failure: see `minimize`. log: of an earlier attempt at the same generation.
+    on_failure: see `minimize`.
     """
 
     def __init__(
@@ -69,8 +54,6 @@ class BlackBox:
         vectorized: bool,
         on_failure: str | None = None,
         workers: Workers = Workers(),
-        remote: RemoteEvaluator | None = None,
-        log: EvaluationLog | None = None,
     ) -> None:
         self.problem = problem
         self.dtype = dtype  # in which the engine will compare what comes back
@@ -83,17 +66,15 @@ class BlackBox:
         )
         for name, function in self.functions.calls.items():
             check_arity(name, function, int(vectorized))
-        self.remote = remote
-        if workers.pool is not None and remote is None:
-            self.remote = RemoteEvaluator(self.functions, workers)
+        self.remote = None if workers.pool is None else RemoteEvaluator(self.functions, workers)
         self.eq_tolerance = problem.eq_tolerance  # None until the first generation was evaluated
-        self.log = EvaluationLog() if log is None else log
+        self.log = EvaluationLog()
         self.late: Callable[[], bool] = lambda: False  # whether the time there was is over
         self.widths: dict[str, int] = {}  # numbers per solution by name, learnt from the first that come back
         self.missed = np.zeros(0, bool)  # points of the last call that were not reached
         self.calling = False  # inside the user's code, where Ctrl-C is raised at once
         self.interrupted = False  # whether it was, or the user's code raised it by itself
-        self.n_probed = 0  # candidates of the first run that were called to learn `widths`
+        self.n_probed = 0  # candidates of a run that were called to learn `widths`
         self._under_way: tuple[np.ndarray, list[int], list[int | None]] | None = None  # points, places and their rows
         self._runs: np.ndarray = np.zeros(0, int)  # that the points of the last call belong to
         self._runs_of_generation: set[int] = set()  # whose points were asked for
@@ -104,13 +85,6 @@ class BlackBox:
         """How many numbers one solution gives; a function that never succeeded counts as giving one."""
         width = {name: self.widths.get(name, int(getattr(self.problem, name) is not None)) for name in OUTPUT_NAMES}
         return Shape(width["fun"], width["ineq"], width["eq"])
-
-    @property
-    def returned_constraints(self) -> dict[str, object]:
-        """The constraints that its fun was found to return."""
-        return {
-            name: returned_by_fun for name in ("ineq", "eq") if name in self.widths and name not in self.functions.calls
-        }
 
     def _canonical(self, points: np.ndarray) -> np.ndarray:
         """Return the canonical form of points, by which they are cached: equal decoded values, equal points."""
@@ -154,8 +128,13 @@ class BlackBox:
         self.eq_tolerance = saved["eq_tolerance"]
         self.widths, self.n_probed = dict(saved["widths"]), saved["n_probed"]
         log = EvaluationLog.from_plain(saved["log"])
-        if len(log) >= len(self.log):  # else an earlier attempt of this process has made more of the same calls
+        if len(log) >= len(self.log):  # else more of the same calls were made since, to learn `widths`
             self.log = log
+
+    def adapt(self, problem: Problem) -> None:
+        """Take up the problem with the constraints that its fun was found to return; the log offers its calls again."""
+        self.problem = problem
+        self.log.reopen()
 
     def add_known(self, points: np.ndarray, answers: list[Answer], widths: dict[str, int]) -> None:
         """Add points (k, d) whose values were known before, so that none of them is called. widths: see there."""
@@ -170,7 +149,6 @@ class BlackBox:
         """Close a generation, once the search was given all of its values."""
         self.log.complete_generation(self.widths, self._runs_of_generation)
         self._runs_of_generation = set()
-        self.n_probed = 0
 
     def settle_eq_tolerance(self, equalities: np.ndarray) -> None:
         """Derive the tolerance of equalities from those of the first generation, (n, q), unless one was given."""
@@ -186,18 +164,21 @@ class BlackBox:
         if self.remote is not None:
             self.remote.close()
 
-    def probe(self, candidates: np.ndarray, run: int) -> None:
-        """Call some of the first candidates (k, d) of a run, to learn how many numbers they give; `widths` stays empty
-        where none has a value. The first generation takes what came of them from the log.
+    def probe(self, candidates: np.ndarray, runs: np.ndarray) -> None:
+        """Call some of the first candidates (k, d), to learn how many numbers they give; `widths` stays empty where
+        none has a value. The first generation takes what came of them from the log. runs: (k,).
         """
-        self.n_probed += len(candidates)
-        self._runs = np.full(len(candidates), run)
         candidates = self._canonical(candidates)
-        candidates = candidates[np.sort(np.unique(candidates, axis=0, return_index=True)[1])]  # each once, in order
-        answers = self._answers(candidates)
+        rows = np.sort(np.unique(candidates, axis=0, return_index=True)[1])  # each once, in order
+        self._runs = runs[rows]
+        answers = self._answers(candidates[rows])
         if not any(isinstance(answer, dict) for answer in answers):
             self.widths = {}
         self.log.reopen()
+
+    def learn_widths_from_failures(self) -> None:
+        """Take the numbers that failed calls gave, such as NaN, where no call had a value."""
+        self._learn_widths([self.log.answer(row) for row in self.log.open_rows])
 
     def __call__(self, candidates: np.ndarray, runs: np.ndarray) -> dict[str, np.ndarray]:
         """Raw values {name: (N, width)} at candidates (N, d), NaN where a call failed or was not made.

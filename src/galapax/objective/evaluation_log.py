@@ -181,10 +181,15 @@ class EvaluationLog:
         """Offer all calls of the present generation again, to a generation that begins anew."""
         self._n_cached_now = 0
         self._unclaimed = {}
-        for row in range(self._n_closed, len(self)):
+        for row in self.open_rows:
             self._unclaimed.setdefault(self._entries[row - self._n_packed].point, []).append(row)
 
     # --- what is looked up ---
+
+    @property
+    def open_rows(self) -> range:
+        """The calls of the present generation."""
+        return range(self._n_closed, len(self))
 
     def answer(self, row: int) -> Answer:
         if row >= self._n_packed:
