@@ -45,7 +45,6 @@ from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators
 from galapax.metrics.statistics import chance, cvar, mean_std
 from galapax.numerics import disk_cache as cache
-from galapax.operators.variation import best_1, rand_1
 from galapax.results.evaluations import Evaluated, Evaluations
 from galapax.results.many_answers import Illumination, Minima
 from galapax.results.result import History, Result, Robust, Runs
@@ -53,7 +52,6 @@ from galapax.results.study import Study
 from galapax.version import __version__, warn_of_untested_jax
 
 if TYPE_CHECKING:
-    from galapax.storage import gagpu
     from galapax.storage.result_folder import load
 
 __all__ = [
@@ -106,7 +104,6 @@ __all__ = [
     "Workers",
     "__version__",
     "algorithms",
-    "best_1",
     "boolean",
     "box",
     "cache",
@@ -115,7 +112,6 @@ __all__ = [
     "choice",
     "compare",
     "cvar",
-    "gagpu",
     "illuminate",
     "indicators",
     "integer",
@@ -127,7 +123,6 @@ __all__ = [
     "mixture",
     "normal",
     "problems",
-    "rand_1",
     "real",
     "robust",
     "scenarios",
@@ -143,8 +138,6 @@ def __getattr__(name: str) -> Any:
     """Import on demand what few programs need, and answer the names that other libraries use."""
     if name == "load":
         return import_module("galapax.storage.result_folder").load
-    if name == "gagpu":
-        return import_module("galapax.storage.gagpu")
     answers = find_answers(name, PACKAGE_NAMES)
     raise AttributeError(f"module 'galapax' has no attribute {name!r}" + "".join(f": use {word}" for word in answers))
 

@@ -628,7 +628,7 @@ def test_without_constraints_it_minimises():
         ({"population": 3}, "population must be at least 4 .*three other individuals"),
         ({"x_generations": 0}, "x_generations must be at least 1"),
         ({"y_generations": 2.5}, "y_generations must be a whole number"),
-        ({"mutation": "rand_1"}, "mutation must be a function such as gx.rand_1"),
+        ({"mutation": "rand_1"}, "mutation must be a function such as galapax.operators.variation.best_1"),
         ({"weight": 2.1}, "weight must lie between 0 and 2"),
         ({"crossover_rate": -0.1}, "crossover_rate must lie between 0 and 1"),
         ({"penalty": 0.0}, "penalty must be"),

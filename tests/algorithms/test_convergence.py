@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from galapax import DE, RandomSearch, best_1, minimize
+from galapax import DE, RandomSearch, minimize
 from galapax.core.options import Compute, Keep
+from galapax.operators.variation import best_1
 from galapax.problems import get
 
 pytestmark = pytest.mark.usefixtures("well_compiled")

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from support.cases import params, product
 
-from galapax import DE, InputError, Optimizer, Problem, best_1, minimize, rand_1
+from galapax import DE, InputError, Optimizer, Problem, minimize
 from galapax.core.options import Compute
 from galapax.core.problem import Bounds, Shape
 from galapax.numerics import compile_cache as kept
 from galapax.numerics import random
 from galapax.objective.evaluation_log import summarise
+from galapax.operators.variation import best_1, rand_1
 from galapax.problems import get
 
 SEED, N, GENERATIONS = 5, 14, 60

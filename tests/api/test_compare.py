@@ -17,6 +17,7 @@ from support.saved_runs import assert_same_study
 import galapax as gx
 from galapax.core.stop import Stop
 from galapax.metrics import statistics
+from galapax.operators.variation import best_1
 from galapax.results.study import curve_rows
 from galapax.view import figure_data, summary_tables, terminal
 
@@ -178,10 +179,10 @@ def nothing_is_run(monkeypatch):
         (gx.DE(weight=0.7), ["de"]),
         (["de", gx.DE(weight=0.7), "ga"], ["de", "de (weight=0.7)", "ga"]),
         (
-            [gx.DE(population=50, mutation=gx.best_1), gx.DE(weight=0.25)],
+            [gx.DE(population=50, mutation=best_1), gx.DE(weight=0.25)],
             ["de (population=50, mutation=best_1)", "de (weight=0.25)"],
         ),
-        ({"classic": "de", "greedy": gx.DE(mutation=gx.best_1)}, ["classic", "greedy"]),
+        ({"classic": "de", "greedy": gx.DE(mutation=best_1)}, ["classic", "greedy"]),
         ({"a": "de", "b": "de"}, ["a", "b"]),
     ],
     ids=["names", "a name", "an instance", "repeated", "repeated and changed", "a mapping", "twice the same by name"],

@@ -17,6 +17,7 @@ from galapax.algorithms.moead import boundary_intersection
 from galapax.compat import scipy as compat
 from galapax.compat.scipy_problem import convert_problem
 from galapax.core import hints
+from galapax.operators.variation import rand_1
 
 BOX = [(-2.0, 2.0)] * 2
 QUICK = {"generations": 3, "population": 8, "polish": False}
@@ -92,13 +93,16 @@ def test_names_of_other_libraries_say_ours():
         _ = gx.Categorical
     with pytest.raises(AttributeError, match=r"jnp\.argsort"):
         _ = gx.permutation
+    with pytest.raises(AttributeError, match=r"use galapax\.operators\.variation"):
+        _ = gx.best_1
 
 
 @pytest.mark.parametrize("name", gx.algorithms.ALGORITHMS)
 def test_an_algorithm_is_shown_as_it_is_written(name):
     shown = repr(gx.algorithms.ALGORITHMS[name]())
     assert shown.startswith(f"{gx.algorithms.ALGORITHMS[name].__name__}(population=") and " at 0x" not in shown
-    assert eval(shown, vars(gx) | {"boundary_intersection": boundary_intersection}) == gx.algorithms.ALGORITHMS[name]()
+    functions = {"boundary_intersection": boundary_intersection, "rand_1": rand_1}
+    assert eval(shown, vars(gx) | functions) == gx.algorithms.ALGORITHMS[name]()
 
 
 def test_answers_repeat_the_number_and_misspelt_words_are_guessed():

@@ -20,6 +20,7 @@ import galapax as gx
 from galapax.core.stop import Stop
 from galapax.execution import compiled
 from galapax.numerics import devices
+from galapax.operators.variation import best_1, rand_1
 from galapax.results.study import curve_rows
 from galapax.view import accessor, summary_tables
 
@@ -135,9 +136,9 @@ def test_a_swept_population_is_a_computation_for_each_size():
 
 @pytest.mark.slow
 def test_a_swept_function_is_a_computation_for_each():
-    study = gx.sweep(bowl, BOX, gx.DE(population=N), mutation=[gx.rand_1, gx.best_1], **ASKED)
+    study = gx.sweep(bowl, BOX, gx.DE(population=N), mutation=[rand_1, best_1], **ASKED)
     assert study.axes == {"mutation": ["rand_1", "best_1"]}
-    for function in (gx.rand_1, gx.best_1):
+    for function in (rand_1, best_1):
         assert_same(study.cell(mutation=function.__name__), alone(gx.DE(population=N, mutation=function)))
 
 

@@ -16,6 +16,7 @@ import galapax as gx
 from galapax.execution.search import Search, survivors
 from galapax.numerics import compile_cache, devices, disk_cache
 from galapax.numerics.compile_cache import CompileCache
+from galapax.operators.variation import best_1, rand_1
 
 BOX = [(-2.0, 3.0)] * 3
 XLA = gx.Compute(engine="xla")
@@ -196,7 +197,7 @@ def test_names_are_the_same_for_the_same_and_differ_where_programs_do(names):
         names(box=[(0.0, 1.0)] * 2),
         names(population=9),
         names(compute=gx.Compute(engine="xla", dtype="float32" if devices.platform() == "cpu" else "float64")),
-        names(algorithm=gx.DE(population=8, mutation=gx.best_1)),
+        names(algorithm=gx.DE(population=8, mutation=best_1)),
         names(algorithm="pso"),
         names(ineq=lambda x: x[0]),
     ):
@@ -205,7 +206,7 @@ def test_names_are_the_same_for_the_same_and_differ_where_programs_do(names):
 
 def test_what_may_change_unseen_has_no_name(names):
     def mine(*given):
-        return gx.rand_1(*given)
+        return rand_1(*given)
 
     def calls_back(x):
         return jax.pure_callback(

@@ -14,6 +14,7 @@ from scipy.stats import binomtest
 from support.bowl import N, bowl, bowl_in_numpy, solve
 
 import galapax as gx
+from galapax.operators.variation import best_1
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_a_result_shows_what_matters(single, ensemble):
 
 
 def test_a_result_says_what_was_asked_for():
-    res = solve(algorithm=gx.DE(population=N, weight=0.7, mutation=gx.best_1), seed=3, patience=9, target=0.5, runs=2)
+    res = solve(algorithm=gx.DE(population=N, weight=0.7, mutation=best_1), seed=3, patience=9, target=0.5, runs=2)
     asked = res.settings
     assert (asked["algorithm"], asked["problem"]) == ("de", "bowl")
     assert asked["hyperparameters"] == {

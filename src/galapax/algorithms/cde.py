@@ -98,7 +98,9 @@ class CoevolutionaryDE(Algorithm[CDEState]):
         check_integer(self.x_generations, "x_generations", 1)
         check_integer(self.y_generations, "y_generations", 1)
         if not callable(self.mutation):
-            raise InputError(f"mutation must be a function such as gx.rand_1 or gx.best_1, got {self.mutation!r}.")
+            raise InputError(
+                f"mutation must be a function such as galapax.operators.variation.best_1, got {self.mutation!r}."
+            )
         check_range(self.weight, "weight", 0.0, 2.0)
         check_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
         check_positive(self.penalty, "penalty")

@@ -48,7 +48,9 @@ class DE(Algorithm[DEState]):
     def validate(self) -> None:
         check_integer(self.population, "population", 4, "DE needs three other individuals for each one")
         if not callable(self.mutation):
-            raise InputError(f"mutation must be a function such as gx.rand_1 or gx.best_1, got {self.mutation!r}.")
+            raise InputError(
+                f"mutation must be a function such as galapax.operators.variation.best_1, got {self.mutation!r}."
+            )
         check_range(self.weight, "weight", 0.0, 2.0)
         check_range(self.crossover_rate, "crossover_rate", 0.0, 1.0)
 

@@ -158,6 +158,10 @@ PACKAGE_NAMES = {
     "galapax.compat.from_pymoo": "from_pymoo",
     "galapax.compat.from_pygmo": "from_pygmo",
     "galapax.metrics.statistics": "statistics",
+    "galapax.operators.variation": "rand_1 best_1",
+    "galapax.storage.gagpu": "gagpu",
+    "gx.algorithms.ALGORITHMS": "ALGORITHMS",
+    "gx.problems.PROBLEMS": "PROBLEMS",
     "gx.box(0, 1, dim=n), and order = jnp.argsort(x) in the objective": "permutation Permutation",
     "restarts='bipop' in gx.minimize": "Restarts",
 }
