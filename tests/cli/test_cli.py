@@ -64,6 +64,33 @@ def test_solve_prints_the_answer_and_saves_the_run(tmp_path):
     assert gx.load(tmp_path / "run").fun == pytest.approx(0.0126652327883, rel=1e-6)
 
 
+def test_minima_lists_them_all_and_saves_them(tmp_path):
+    code, text = call("minima", "branin", "--seed", "3", "--global-only", "--out", str(tmp_path / "run"))
+    assert code == 0 and "Found 3 minima" in text and text.count("0.397887") == 3
+    saved = gx.load(tmp_path / "run")
+    assert len(saved.minima) == 3 and saved.command == "galapax minima branin --global-only --seed 3"
+    assert "<h2" in (page := (tmp_path / "run" / "report.html").read_text(encoding="utf-8")) and "Minima" in page
+    assert call("view", str(tmp_path / "run"))[1].count("0.397887") == 3
+    code, text = call("minima", "branin", "--runs", "2", "--max-evaluations", "500", "--unseen", "0", "--json")
+    assert code == 0 and json.loads(text)["nfev"] == 1000
+    assert call("minima", "branin", "--unseen", "2") == (2, "galapax: unseen must lie between 0 and 1, got 2.\n")
+
+
+def test_illuminate_takes_measures_from_a_file_and_saves_the_map(tmp_path):
+    file = tmp_path / "beams.py"
+    file.write_text("fun = lambda x: x[0]**2\nbounds = [(-1, 1)] * 2\nmeasures = lambda x: x\nranges = bounds\n")
+    options = ("--cells", "6,5", "-g", "20", "--checkpoint", str(tmp_path / "file"), "--out", str(tmp_path / "run"))
+    code, text = call("illuminate", str(file), "-a", "map_elites", *options)
+    assert code == 0 and "30 of 30 cells have an elite" in text
+    assert (tmp_path / "run" / "elites.png").read_bytes()[:4] == b"\x89PNG"
+    assert gx.Illumination(gx.load(tmp_path / "run")).cells == (6, 5)
+    code, text = call("resume", str(tmp_path / "file"), str(file))
+    assert code == 2 and "repeat the command that wrote it, with --resume" in " ".join(text.split())
+    assert call("illuminate", "branin")[1] == "galapax: File not found: branin.\n"
+    file.write_text("fun, bounds = abs, [(-1, 1)]\n")
+    assert "does not define measures, ranges" in " ".join(call("illuminate", str(file))[1].split())
+
+
 def test_a_sweep_takes_a_distance_and_workers():
     settings = ("-a", "de", "--set", "weight=0.5,0.7", "-g", "20", "--runs", "2", "--json")
     code, text = call("sweep", "branin", *settings, "--within", "0.1")

@@ -74,7 +74,7 @@ def illuminate(
     maximize = check_bool(maximize, "maximize")
     problem = Problem(
         function, bounds, ineq=stack_constraints("ineq", ineq), eq=stack_constraints("eq", eq),
-        objectives=["fun", *names],
+        objectives=["fun", *names], name=fun.__name__ if hasattr(fun, "__name__") else type(fun).__name__,
     )  # fmt: skip
     solver = _resolve_algorithm(algorithm)
     solver = replace(solver, cells=grid, ranges=limits)

@@ -33,7 +33,7 @@ from galapax.objective.blackbox import BlackBox
 from galapax.objective.evaluation_log import summarise
 from galapax.objective.traced import Traced, evaluate_points
 from galapax.results.many_answers import Minima
-from galapax.results.result import Result, Runs, attach_replay
+from galapax.results.result import History, Result, Runs, attach_replay
 
 DESCENT_ROWS = 16  # descents that a compiled program makes at once on a CPU
 SAME_MINIMUM = 1e-4  # minima of several runs that are nearer than this share of the box are one
@@ -387,7 +387,9 @@ def assemble(
         result = build_result(task, searches, evaluator, stop, unseen, began, range(len(searches)))
         names = ("x", "fun", "violation", "nit", "nfev", "n_failed", "success")
         columns: dict[str, Any] = {name: np.array([single[name] for single in results]) for name in names}
-        result["runs"] = Runs(number=task.first_run + np.arange(len(results)), history=None, **columns)
+        history = build_history(searches, task.sign, task.problem.constrained)
+        result["runs"] = Runs(number=task.first_run + np.arange(len(results)), history=history, **columns)
+        result["history"] = None if history is None else history.of_run(int(np.argmin(task.sign * columns["fun"])))
     attach_replay(result, lambda number: results[number - task.first_run])
     return result
 
@@ -431,7 +433,7 @@ def build_result(
         success=stop is Stop.TOLERANCE and feasible,
         message=_message(stop, len(table), estimate, unseen),
         stop=stop,
-        nit=max(search.n_rounds for search in searches),
+        nit=max(1, *(search.n_rounds for search in searches)),
         nfev=sum(search.evaluations for search in searches),
         n_failed=int(evaluator.n_failed[list(rows)].sum()),
         seed=task.seed,
@@ -444,7 +446,7 @@ def build_result(
         population=table.x,
         population_fitness=table.fun,
         snapshots={},
-        history=None,
+        history=build_history(searches, sign, task.problem.constrained) if len(searches) == 1 else None,
         runs=None,
         timings={"compile": compile_seconds, "run": seconds - compile_seconds, "device": 0.0, "host": 0.0},
         settings=settings_of(task) | {"algorithm": "minima", "hyperparameters": {}, "generations": None},
@@ -458,6 +460,29 @@ def build_result(
         result["evaluations"] = tabulate_calls(task, box)
         result["failures"] = tuple(failed._replace(x=task.decode(failed.x)) for failed in box.failures)
     return result
+
+
+def build_history(searches: Sequence[NicheSearch], sign: float, is_constrained: bool) -> History | None:
+    """Return a row for each round of a search, of several searches with their last rows repeated."""
+    length = max(search.n_rounds for search in searches)
+    if min(search.n_rounds for search in searches) == 0:
+        return None
+    rows = [search.rounds + search.rounds[-1:] * (length - search.n_rounds) for search in searches]
+    table = np.array(rows, np.float64)  # (R, G, 5)
+    scores = table[..., 2:]
+    share = scores / INFEASIBLE - 1  # v / (1 + v) of a violation v
+    is_infeasible = scores >= INFEASIBLE
+    violation = np.where(is_infeasible, share / np.maximum(1 - share, 1e-300), 0.0)[..., 0]
+    best, mean, worst = np.moveaxis(np.where(is_infeasible, np.nan, sign * scores), -1, 0)
+    history = History(
+        generation=1 + np.arange(length),
+        nfev=table[..., 0].astype(int),
+        best=best,
+        mean=mean,
+        worst=worst,
+        violation=violation if is_constrained else None,
+    )
+    return history if len(searches) > 1 else history.of_run(0)
 
 
 def merge_minima(searches: Sequence[NicheSearch]) -> list[Minimum]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import jax
 import typer
@@ -13,6 +17,8 @@ import typer
 from galapax import algorithms
 from galapax.api.experiments import compare as run_compare
 from galapax.api.experiments import sweep as run_sweep
+from galapax.api.illuminate import illuminate as find_map
+from galapax.api.minima import minima as find_minima
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.cli import output, parsing
@@ -311,6 +317,84 @@ def compare(arguments: options.Arguments) -> None:
         )
         output.print_result(study, arguments.out, quiet, as_json)
         raise typer.Exit(output.exit_code(study))
+
+
+WATCHED = {name: options.SOLVE[name] for name in ("checkpoint", "checkpoint_every", "resume", "out", "force", "quiet",
+                                                  "as_json", "use_cache", "first_run")}  # fmt: skip
+EVALUATED = ("max_evaluations", "max_seconds", "runs", "seed", "maximize", "blackbox", "workers", "timeout", "retries",
+             "workers_timeout", "dtype")  # fmt: skip
+
+
+@app.command(epilog=options.EXIT_CODES)
+@options.accept_options((*EVALUATED, "polish"), dim=options.Dim, within=options.WorseBy, global_only=options.GlobalOnly,
+               unseen=options.Unseen, **WATCHED)  # fmt: skip
+def minima(context: typer.Context, problem: options.ProblemName, arguments: options.Arguments) -> None:
+    """Find all minima of a problem, or the best ones, and say how many may be missing.
+
+    For example: galapax minima branin --global-only
+    """
+    with prepare_many(problem, arguments) as watchers:
+        choice = {name: getattr(arguments, name) for name in ("global_only", "within", "unseen")}
+        choice = {name: value for name, value in choice.items() if value is not None}
+        loaded = parsing.load_problem(problem, arguments.dim)
+        result = find_minima(loaded, **choice, **collect_evaluated(arguments), **watchers)
+        end_many(context, result, arguments)
+
+
+@app.command(epilog=options.EXIT_CODES)
+@options.accept_options((*EVALUATED, "generations", "threads", "engine"), cells=options.Cells,
+               **{name: options.SOLVE[name] for name in ("live", "port", "host", "open_page", "wait", "paused")},
+               **WATCHED)  # fmt: skip
+def illuminate(
+    context: typer.Context,
+    problem: options.ProblemName,
+    arguments: options.Arguments,
+    algorithm: options.MapAlgorithm = "map_elites",
+) -> None:
+    """Find the best solution for each combination of measures, and save a map of them.
+
+    FILE.py defines `fun`, `bounds`, `measures` and `ranges`, as gx.illuminate takes them (and `ineq`, `eq`, `cells`).
+    """
+    with prepare_many(problem, arguments) as watchers:
+        call = parsing.load_illumination(Path(problem)) | collect_evaluated(arguments) | watchers
+        if arguments.cells is not None:
+            call["cells"] = parsing.parse_cells(arguments.cells)
+        shown = (arguments.open_page, arguments.paused, arguments.quiet)
+        page = output.parse_live(arguments.live, arguments.port, arguments.host, *shown)
+        result = find_map(**call, algorithm=algorithm, live=page).result
+        output.finish_page(page, result, arguments.out)
+        end_many(context, result, arguments, lambda: output.wait_on_page(page, arguments.wait, arguments.quiet))
+
+
+@contextlib.contextmanager
+def prepare_many(problem: str, arguments: options.Arguments) -> Iterator[dict[str, Any]]:
+    """Prepare what `minima` and `illuminate` share, and yield what watches the run."""
+    (disk_cache.enable if arguments.use_cache else disk_cache.disable)()
+    with output.report_errors(problem):
+        output.check_folder(arguments.out, arguments.force, "result.json")
+        yield {
+            "progress": not (arguments.quiet or arguments.as_json),
+            "checkpoint": parsing.parse_checkpoint(problem, arguments, command=""),
+            "resume": arguments.resume,
+        }
+
+
+def collect_evaluated(arguments: options.Arguments) -> dict[str, Any]:
+    """The options of a run that `minima` and `illuminate` share."""
+    limit = parsing.parse_workers_timeout(arguments.workers_timeout)
+    return options.collect_options(arguments, runs=parsing.parse_runs(arguments), workers_timeout=limit)
+
+
+def end_many(
+    context: typer.Context, result: Result, arguments: options.Arguments, wait: Callable[[], None] = lambda: None
+) -> None:
+    """Print and save a result, and leave with its exit code."""
+    result["command"] = output.command_line(context)
+    output.print_result(result, arguments.out, arguments.quiet, arguments.as_json)
+    if arguments.checkpoint is not None and result.stop.early and not (arguments.quiet or arguments.as_json):
+        output.print_line("To continue: repeat the command with --resume.")
+    wait()
+    raise typer.Exit(output.exit_code(result))
 
 
 app.command()(view)

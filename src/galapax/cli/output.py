@@ -236,7 +236,7 @@ def build_tables(outcome: Result | Study) -> RenderableType:
 
 def command_line(context: typer.Context) -> str:
     """Return the command that repeats this one, without the options about showing and saving."""
-    words = ["galapax", "solve"]
+    words = ["galapax", str(context.command.name)]
     for option in context.command.params:
         value = context.params.get(option.name or "")
         if option.name in NOT_IN_COMMAND or value is None or value == option.default or value in ((), []):

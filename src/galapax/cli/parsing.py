@@ -117,6 +117,29 @@ def is_file(name: str) -> bool:
 
 def load_file(path: Path) -> Problem | MinMaxProblem:
     """Run a Python file and take the problem it defines."""
+    names = run_file(path)
+    if isinstance(names.get("problem"), Problem | MinMaxProblem):
+        return names["problem"]
+    if "fun" in names and "bounds" in names:
+        return Problem(names["fun"], names["bounds"], ineq=names.get("ineq"), eq=names.get("eq"), name=path.stem)
+    raise InputError(f"{path} defines neither `problem` (a galapax Problem) nor `fun` and `bounds`; add one of them.")
+
+
+def load_illumination(path: Path) -> dict[str, Any]:
+    """Run a Python file and take what it defines as arguments of `illuminate`."""
+    names = run_file(path)
+    missing = [name for name in ("fun", "bounds", "measures", "ranges") if name not in names]
+    if missing:
+        raise InputError(
+            f"illuminate takes a file with `fun`, `bounds`, `measures` and `ranges`; {path} does not define "
+            f"{', '.join(missing)}."
+        )
+    taken = ("fun", "bounds", "measures", "ranges", "cells", "ineq", "eq")
+    return {name: names[name] for name in taken if name in names}
+
+
+def run_file(path: Path) -> dict[str, Any]:
+    """Run a Python file and return what it defines."""
     if not path.is_file():
         raise InputError(f"File not found: {path}.")
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -132,12 +155,7 @@ def load_file(path: Path) -> Problem | MinMaxProblem:
     except (Exception, SystemExit) as error:
         reason = error.msg if isinstance(error, SyntaxError) else error
         raise InputError(f"{path} could not be run: {type(error).__name__}: {reason}") from error
-    names = vars(module)
-    if isinstance(names.get("problem"), Problem | MinMaxProblem):
-        return names["problem"]
-    if "fun" in names and "bounds" in names:
-        return Problem(names["fun"], names["bounds"], ineq=names.get("ineq"), eq=names.get("eq"), name=path.stem)
-    raise InputError(f"{path} defines neither `problem` (a galapax Problem) nor `fun` and `bounds`; add one of them.")
+    return vars(module)
 
 
 # --- the algorithm ----------------------------------------------------------------------------------------------------
@@ -173,6 +191,14 @@ def parse_restarts(arguments: Arguments, algorithm: Algorithm | str | None) -> s
         is_default = arguments.algorithm is None and isinstance(algorithm, algorithms.CMAES)
         return "portfolio" if is_default else "auto"
     return None if arguments.restarts == "none" else str(arguments.restarts)
+
+
+def parse_cells(text: str) -> int | tuple[int, ...]:
+    """Parse --cells: a number, or one for each measure."""
+    if re.fullmatch(r"\d+(,\d+)*", text.strip()) is None:
+        raise InputError(f"--cells takes a number of cells, or one for each measure, as in 40,30; got {text!r}.")
+    numbers = tuple(int(word) for word in text.split(","))
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 def parse_runs(arguments: Arguments) -> int | range | None:
@@ -231,15 +257,17 @@ def refuse_min_max(arguments: Arguments, problem: str) -> None:
             raise InputError(f"{flag} does not apply to min-max problems such as {problem}: remove it.")
 
 
-def parse_checkpoint(problem: str, arguments: Arguments) -> Checkpoint | None:
-    """Parse `--checkpoint`; the options are stored in the file, for `galapax resume`."""
+def parse_checkpoint(problem: str, arguments: Arguments, command: str = "solve") -> Checkpoint | None:
+    """Parse `--checkpoint`; the options of `solve` are stored in the file, for `galapax resume`."""
     if arguments.checkpoint is None:
         if arguments.checkpoint_every is not None or arguments.resume:
             raise InputError(f"{'--resume' if arguments.resume else '--checkpoint-every'} needs --checkpoint FILE.")
         return None
+    seconds = Checkpoint.seconds if arguments.checkpoint_every is None else arguments.checkpoint_every
+    if command != "solve":
+        return Checkpoint(arguments.checkpoint, seconds)
     options = {name: value for name, value in vars(arguments).items() if name not in NOT_RESUMED_OPTIONS}
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
-    seconds = Checkpoint.seconds if arguments.checkpoint_every is None else arguments.checkpoint_every
     return Checkpoint(arguments.checkpoint, seconds, about={"solve": plain | {"problem": problem}})
 
 
@@ -253,7 +281,8 @@ def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, objec
     saved = checkpoint.read(file)["about"].get("solve")
     if not isinstance(saved, dict) or not isinstance(saved.get("problem"), str):
         raise InputError(
-            f"{str(file)!r} was not written by galapax solve: resume it from Python with resume={str(file)!r}."
+            f"{str(file)!r} was not written by galapax solve: resume it from Python with resume={str(file)!r}, or "
+            "repeat the command that wrote it, with --resume."
         )
     names = {*run_options(), *SOLVE, "problem"} - (NOT_RESUMED_OPTIONS - {"problem"})
     values = {name: value for name, value in saved.items() if name in names}

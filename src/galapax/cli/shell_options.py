@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import jax
 import typer
 
-from galapax.algorithms import ALGORITHMS
+from galapax.algorithms import ALGORITHMS, ILLUMINATION_ALGORITHMS
 from galapax.core.options import LEAVES, Leaf, group_arguments
 from galapax.numerics import random
 from galapax.problems import PROBLEMS, SUITES
@@ -115,6 +115,27 @@ Within = Annotated[
 ]
 WithinDistance = Annotated[
     float | None, typer.Option("--within", help="A run succeeds within this distance of the best known value.")
+]
+WorseBy = Annotated[
+    float | None, typer.Option("--within", help="Only minima that are at most so much worse than the best one.")
+]
+GlobalOnly = Annotated[bool, typer.Option("--global-only", help="Only the minima that are equal to the best one.")]
+Unseen = Annotated[
+    float | None,
+    typer.Option(help="Share of the starts that may lead to unknown minima at the end; 0 uses all evaluations (0.01)."),
+]
+MapAlgorithm = Annotated[
+    str,
+    typer.Option(
+        "--algorithm",
+        "-a",
+        help="map_elites or cma_mae.",
+        rich_help_panel="Search",
+        autocompletion=lambda incomplete: complete_name(incomplete, ILLUMINATION_ALGORITHMS),
+    ),
+]
+Cells = Annotated[
+    str | None, typer.Option(help="Cells along each measure, as in 40,30 or 100.", rich_help_panel="Search")
 ]
 NoTarget = Annotated[float | None, typer.Option("--target", hidden=True)]  # answered
 
@@ -269,9 +290,11 @@ PANELS = {
         "migrate_every",
         "migrants",
         "topology",
+        "global_only",
+        "cells",
     ),
     "Evaluation": ("directions",),
-    "Limits": ("max_evaluations", "within", "target"),
+    "Limits": ("max_evaluations", "within", "target", "unseen"),
     "Keep": ("history", "history_x"),
     "Output": ("choose", "out", "force", "quiet", "as_json"),
     "Checkpoint": ("checkpoint", "checkpoint_every", "resume"),

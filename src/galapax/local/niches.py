@@ -195,6 +195,16 @@ class CMAESBatch:
         return over
 
 
+class Round(NamedTuple):
+    """What is known after a round: evaluations so far, minima of interest, and the scores of these."""
+
+    evaluations: int
+    n_minima: int
+    best: float
+    mean: float
+    worst: float
+
+
 @dataclass
 class NicheSearch:
     """Yields points (n, d) of the unit box and receives their scores (n,), the less the better, inf where failed.
@@ -214,7 +224,7 @@ class NicheSearch:
     minima: list[Minimum] = field(default_factory=list)
     evaluations: int = 0
     n_samples: int = 0  # uniform ones that were clustered
-    n_rounds: int = 0
+    rounds: list[Round] = field(default_factory=list)
     accuracy: float = 0.0  # of the scores; known after the first sample
     is_done: bool = False
     is_verifying: bool = False
@@ -230,6 +240,10 @@ class NicheSearch:
         self.revisited = np.empty(
             0, int
         )  # known points from which searches go on, as they may have been given up early
+
+    @property
+    def n_rounds(self) -> int:
+        return len(self.rounds)
 
     @property
     def evaluations_left(self) -> int:
@@ -252,7 +266,6 @@ class NicheSearch:
             x, scores = yield from self.evaluate(x)
             if not self.n_rounds:
                 self.set_accuracy(scores)
-            self.n_rounds += 1
             share = 1.0 if kind in (HOPS_BETWEEN_BEST, HOPS_IN_FUNNELS) else SELECTED_SHARE
             order = np.argsort(scores, kind="stable")[: math.ceil(share * len(x))]
             order = order[np.isfinite(scores[order])]
@@ -260,6 +273,9 @@ class NicheSearch:
             niche = yield from self.cluster(x, scores, 2 * float(np.median(scale)) if len(x) else 1.0)
             yield from self.search(x, scores, scale, niche, n_searches, population, kind)
             rounds[kind] += 1
+            known = [minimum.score for minimum in self.best_minima()] or [self.best_sample.score]
+            values = min(known), sum(known) / len(known), max(known)
+            self.rounds.append(Round(self.evaluations, self.n_best, *values))
             n_new = max(self.n_best - n_before, int(self.best < best - self.accuracy))
             fruitless[kind] = (fruitless[kind] + self.evaluations - before) / (1 + n_new)
             self.is_done = min(rounds) > 0 and n_new == 0 and estimate_unseen(self.best_minima()) <= self.unseen

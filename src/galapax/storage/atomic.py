@@ -240,6 +240,7 @@ FILES_OF_KIND = {
         "evaluations.csv",
         "convergence.png",
         "front.png",
+        "elites.png",
         "report.html",
     ),
     "study.json": (

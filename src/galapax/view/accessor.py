@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from galapax.core.errors import InputError, MissingPackage
+from galapax.results.many_answers import Illumination, has_cells
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import atomic, result_folder
@@ -36,6 +37,8 @@ class Plot:
     def __call__(self, ax: Axes | None = None) -> Figure:
         if "minima" in self._result:
             return self.landscape(ax=ax) if self._result.problem.dim > 1 else self.parallel(ax=ax)
+        if has_cells(self._result):
+            return self.elites(ax)
         return self.front(ax) if "F" in self._result else self.convergence(ax)
 
     def convergence(self, ax: AxesLike | None = None) -> Figure:
@@ -51,6 +54,10 @@ class Plot:
     def front(self, ax: Axes | None = None) -> Figure:
         """The non-dominated solutions of several objectives, with knee, extremes and the true front where known."""
         return _import_plots().front(self._result, ax)
+
+    def elites(self, ax: Axes | None = None) -> Figure:
+        """Of `gx.illuminate`: the value of each cell's elite over one or two measures."""
+        return Illumination(self._result).plot(ax)
 
     def outcomes(self, ax: Axes | None = None) -> Figure:
         """Of `gx.robust`: how likely which value of fun is at x, in fresh samples, with the measure."""
@@ -116,7 +123,9 @@ class Plot:
             "parallel": self.parallel,
             "landscape": self.landscape,
         }
-        if "F" in result:
+        if has_cells(result):
+            figures["elites"] = self.elites
+        elif "F" in result:
             figures["front"] = self.front
         if figure_data.robust_reports(result):
             figures["outcomes"] = self.outcomes
@@ -138,7 +147,7 @@ class Plot:
         return files, reasons
 
     def __repr__(self) -> str:
-        names = ("convergence", "front", "outcomes", "maps", "parallel", "landscape")
+        names = ("convergence", "front", "elites", "outcomes", "maps", "parallel", "landscape")
         return f"result.plot has {', '.join(f'{name}()' for name in names)}, gif(file) and save(folder)"
 
 
@@ -234,7 +243,9 @@ def _result_drawings(result: Result) -> dict[str, Callable[[Path], object]]:
     from galapax.view import plots, report
 
     drawings = {"convergence.png": partial(_draw, plots.convergence, result, 150)}
-    if result.knee is not None:
+    if has_cells(result):
+        drawings["elites.png"] = partial(_draw, lambda result: Illumination(result).plot(), result, 150)
+    elif result.knee is not None:
         drawings["front.png"] = partial(_draw, plots.front, result, 150)
     return {**drawings, "report.html": partial(_write, report.render_result, result)}
 

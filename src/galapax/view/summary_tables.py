@@ -16,6 +16,7 @@ from galapax.results.result import Result, all_runs, constraint_names, finite_qu
 from galapax.results.study import SIGNIFICANCE_LEVEL, Study, comparison_sign, scores
 from galapax.view import figure_data
 
+MAX_LISTED_MINIMA = 100  # in a table
 MAX_LISTED_ROWS = 12  # variables or constraints of a table
 MAX_DIGITS = 12  # of a value; further ones are rounding
 VALUE_COLUMNS = ("best", "median", "mean", "worst")
@@ -329,6 +330,25 @@ def _describe_choice(result: Result) -> tuple[str, int]:
     ((kind, values),) = how.items()
     word = {"reference": "near", "aspiration": "reaches"}[kind]
     return f"{word} {', '.join(f'{v:g}' for v in values)}", result.choose(**how)
+
+
+def minima_rows(result: Result) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of the table of `gx.minima`: value, share, searches, whether verified, and variables."""
+    table, problem = result.minima, result.problem
+    count = min(len(table), MAX_LISTED_MINIMA)
+    names = problem.variable_names()[:MAX_LISTED_ROWS]
+    heads = ["value", "share", "found", *[problem.with_unit(name) for name in names], ""]
+    rows = [
+        [
+            *(f"{table.fun[k]:.10g}", f"{table.share[k]:.2%}", str(table.found[k])),
+            *(problem.show(i, table.x[k, i]) for i in range(len(names))),
+            "" if table.verified[k] else "not verified",
+        ]
+        for k in range(count)
+    ]
+    if len(table) > count:
+        rows.append([f"and {len(table) - count} more", *[""] * (len(heads) - 1)])
+    return heads, rows
 
 
 def front_rows(result: Result) -> tuple[list[str], list[list[str]], list[list[str]]]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from galapax import algorithms, problems
 from galapax.core.problem import Problem
+from galapax.results.many_answers import Illumination, has_cells
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.view.figure_data import (
@@ -38,6 +39,7 @@ from galapax.view.summary_tables import (
     constraint_rows,
     front_rows,
     front_summary,
+    minima_rows,
     run_rows,
 )
 
@@ -55,7 +57,12 @@ def result_table(result: Result) -> RenderableType:
     head.append(*VERDICT_MARKS[verdict(result)])
     head.append(result.message)
     renderables.append(head)
-    renderables.append(_front_table(result) if "F" in result and len(result.F) else _answer_table(result))
+    if "minima" in result and len(result.minima):
+        renderables.append(_minima_table(result))
+    elif has_cells(result):
+        renderables.append(Text(str(Illumination(result))))
+    else:
+        renderables.append(_front_table(result) if "F" in result and len(result.F) else _answer_table(result))
     constraints = _constraint_table(result)
     if constraints is not None:
         renderables.append(constraints)
@@ -129,6 +136,18 @@ def _front_table(result: Result) -> RenderableType:
     for row in recipe:
         table.add_row(*row)
     return Group(Text(front_summary(result)), table)
+
+
+def _minima_table(result: Result) -> RenderableType:
+    heads, rows = minima_rows(result)
+    table = Table(header_style="bold", box=SIMPLE_HEAD)
+    for head in heads:
+        table.add_column(escape(head), justify="right")
+    for row in rows[:MAX_LISTED_ROWS]:
+        table.add_row(*map(escape, row))
+    if len(rows) > MAX_LISTED_ROWS:
+        table.add_row(f"and {len(result.minima) - MAX_LISTED_ROWS} more")
+    return table
 
 
 def _constraint_table(result: Result) -> Table | None:

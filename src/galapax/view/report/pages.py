@@ -38,6 +38,7 @@ TIMING_NAMES = {
     "host": "everything else",
     "held": "held by the live page",
 }
+MINIMA_NOTE = "Share: of the samples in the niche of a minimum. Found: how many searches ended there."
 MAX_LISTED_VARIABLES = 300  # variables or constraints in a table at most
 
 
@@ -57,6 +58,8 @@ def render_result(result: Result) -> str:
         figures.add_elites(out, illumination)
     elif result.knee is not None:
         figures.add_front(out, result)
+    if "minima" in result and len(result.minima):
+        _add_minima(out, result)
     _add_answer(out, result)
     if result.ineq is not None or result.eq is not None:
         _add_constraints(out, result)
@@ -77,6 +80,14 @@ def render_result(result: Result) -> str:
     return out.html()
 
 
+def _add_minima(out: ReportPage, result: Result) -> None:
+    out.section("Minima")
+    out.add(
+        f"<p>{escape(MINIMA_NOTE)} About {result.unseen:.2g} of the starts may lead to others.</p>",
+        plain_table(*summary_tables.minima_rows(result), (0, 1, 2)),
+    )
+
+
 def _message_box(result: Result) -> str:
     if result.feasible:
         kind = {
@@ -94,6 +105,8 @@ def _message_box(result: Result) -> str:
 def _result_facts(result: Result) -> list[tuple[str, str]]:
     problem, optimum = result.problem, figure_data.known_value(result)
     out = []
+    if "minima" in result:
+        out.append(("minima" if result.sign > 0 else "maxima", f"{len(result.minima):,}"))
     if has_cells(result):
         out.append(("cells with an elite", f"{len(Illumination(result)):,}"))
     elif "F" in result:
