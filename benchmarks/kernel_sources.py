@@ -5,7 +5,7 @@
     diff before.txt after.txt
 
 A line for each kernel: algorithm, problem, type, launch shape, bytes of the body, and its digest. With --write FOLDER
-the sources are written there, to compare their text.
+the sources are written there, to compare their text. Names of algorithms restrict it to these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 os.environ["GALAPAX_CACHE"] = "off"  # or a source from before the change would be read
@@ -23,15 +23,16 @@ import jax
 
 import galapax as gx
 from galapax.execution.search import Search
-from galapax.fused import backend, kernel, kernel_source
+from galapax.fused import backend, kernel
 from galapax.fused.array_ir import NotFusible
+from galapax.fused.schedule import LaunchShape
 
 SHAPES = {
-    "block": kernel_source.LaunchShape(),
-    "cluster": kernel_source.LaunchShape(16),
-    "grid": kernel_source.LaunchShape(132),
-    "many": kernel_source.LaunchShape(1, 32),
-    "cpu": kernel_source.LaunchShape(for_cpu=True),
+    "block": LaunchShape(),
+    "cluster": LaunchShape(16),
+    "grid": LaunchShape(132),
+    "many": LaunchShape(1, 32),
+    "cpu": LaunchShape(for_cpu=True),
 }
 SINGLE_OBJECTIVE = ("ga", "de", "ep", "fep", "pso", "cmaes", "lshade", "jso", "lsrtde", "random", "epsilon_de")
 CASES = [
@@ -70,9 +71,11 @@ def capture_search(algorithm: str, problem: str, population: int, dtype: str) ->
     raise RuntimeError(f"{algorithm} on {problem} did not ask for a kernel")
 
 
-def list_kernels() -> Iterator[tuple[str, str]]:
-    """Yield the name and the body of each kernel, or the reason why there is none."""
+def list_kernels(algorithms: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the name and the body of each kernel of these algorithms, or of all, or the reason why there is none."""
     for algorithm, problem, population in CASES:
+        if algorithms and algorithm not in algorithms:
+            continue
         for dtype in ("float32", "float64"):
             with jax.enable_x64(dtype == "float64"):
                 search = capture_search(algorithm, problem, population, dtype)
@@ -87,8 +90,10 @@ def list_kernels() -> Iterator[tuple[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="write the sources there")
-    folder = parser.parse_args().write
-    for name, body in list_kernels():
+    parser.add_argument("algorithms", nargs="*", help="only these")
+    options = parser.parse_args()
+    folder: Path | None = options.write
+    for name, body in list_kernels(options.algorithms):
         print(name, len(body), hashlib.sha256(body.encode()).hexdigest()[:16], flush=True)
         if folder:
             folder.mkdir(parents=True, exist_ok=True)

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from galapax.fused import value_ranges
-from galapax.fused.array_ir import Kind, Node, Region
-from galapax.fused.iteration_domains import map_axes
+from galapax.fused.array_ir import Kind, Node, Region, infer_range
 from galapax.fused.ops import OPS
+from galapax.fused.schedule import map_axes
 
 NEEDS = {
     Kind.ELEMENTWISE: ("expression", "map_axes"),
@@ -55,7 +54,7 @@ def test_results_lie_in_the_range_that_is_inferred(op, data):
     if is_shift:  # by a known number of bits
         low_b = high_b = b
     operands = number(low_a, high_a, dtype), number(low_b, high_b, dtype)
-    inferred = value_ranges.infer_range(OPS[op], operands, (), dtype, {})
+    inferred = infer_range(OPS[op], operands, (), dtype, {})
     if inferred is None:  # outside the range of the type
         assert dtype == "uint32" or op == "mul"
         return
@@ -65,7 +64,7 @@ def test_results_lie_in_the_range_that_is_inferred(op, data):
 
 def test_a_range_beyond_the_type_is_none():
     operands = number(0, 2**31 - 1, "int32"), number(1, 1, "int32")
-    assert value_ranges.infer_range(OPS["add"], operands, (), "int32", {}) is None
+    assert infer_range(OPS["add"], operands, (), "int32", {}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,22 @@
 """Passes on the loop IR: stores that are dead, and which arrays of a kernel share bytes of shared memory."""
 
+import ast
+import graphlib
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import galapax as gx
 from galapax.fused import backend, cpu_kernel, kernel, kernel_source, passes
+from galapax.fused.kernel import explain_kernel
 from galapax.fused.loop_ir import (
     Assign,
     Axis,
     Barrier,
     BarrierScope,
+    Buffer,
     For,
     If,
     Let,
@@ -20,7 +25,6 @@ from galapax.fused.loop_ir import (
     Store,
     Swap,
 )
-from galapax.fused.passes import Buffer
 from galapax.fused.print_c import print_statements
 from galapax.numerics import devices
 
@@ -149,6 +153,39 @@ def test_exchanged_arrays_are_not_dead():
     buffers = [Buffer(name, 4, "float32", True) for name in ("b1", "b3")]
     _, live = passes.eliminate_dead_stores(generation(write("b3"), BARRIER, SWAP), buffers)
     assert live == buffers
+
+
+def test_each_step_of_the_compiler_is_listed():
+    """Without a GPU; the listings of one generation of DE are those of docs/fused.md."""
+    problem = gx.Problem(lambda x: (x**2).sum(), [(-5.0, 5.0)] * 8)
+    steps = dict(explain_kernel(problem, gx.DE(population=64)))
+    assert list(steps) == [
+        "array IR of a generation",
+        "schedule",
+        "loop IR",
+        "loop IR without dead stores",
+        "shared memory",
+        "C",
+    ]
+    assert "  %277 = select_n : float32[1, 64, 8], loop over [64, 8]" in steps["schedule"]
+    stores = [sum(" array=b" in line for line in steps[title]) for title in list(steps)[2:4]]
+    assert stores[0] >= stores[1] > 0
+    n_barriers = sum("Barrier scope=run" in line for line in steps["loop IR without dead stores"])
+    assert n_barriers == sum(line.strip() == "BARRIER" for line in steps["C"]) > 0
+
+
+def test_modules_of_the_compiler_import_each_other_without_a_cycle():
+    """Not even for types; and none of them reads generated code by regular expressions."""
+    folder = Path(passes.__file__).parent
+    imports = {}
+    for file in folder.glob("*.py"):
+        nodes = [n for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(n, ast.ImportFrom)]
+        assert "\nimport re\n" not in file.read_text(encoding="utf-8")
+        inner = [n for n in nodes if (n.module or "").startswith("galapax.fused")]
+        names = [n.module.split(".")[2:] or [a.name for a in n.names] for n in inner]
+        imports[file.stem] = {name for found in names for name in found}
+    order = list(graphlib.TopologicalSorter(imports).static_order())  # raises CycleError
+    assert order.index("loop_ir") < order.index("passes") < order.index("kernel_source")
 
 
 @needs_cc

@@ -18,7 +18,8 @@ import galapax as gx
 from galapax.version import TESTED_JAX, warn_of_untested_jax
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PAGE_FILES = [p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src/galapax/view").rglob("*.*")]
+DATA = [*(ROOT / "src/galapax/view").rglob("*.*"), *(ROOT / "src/galapax/fused/c").iterdir()]
+DATA_FILES = [p.relative_to(ROOT / "src").as_posix() for p in DATA]
 
 
 def run(*command, **options):
@@ -143,7 +144,7 @@ def test_the_workflow_runs_every_tier_of_tests_on_every_system():
 def test_a_wheel_works_in_an_empty_environment(wheel, tmp_path):
     """Installed with its dependencies alone, it solves a problem, saves it, and names the extra that is missing."""
     names = zipfile.ZipFile(wheel).namelist()
-    for file in PAGE_FILES:
+    for file in DATA_FILES:
         assert file.endswith(".pyc") or file in names
     assert "galapax/py.typed" in names and not any(name.startswith("tests") for name in names)
     venv.create(tmp_path / "empty", with_pip=True)

@@ -31,7 +31,7 @@ from galapax.fused import kernel as kernels
 from galapax.fused.array_ir import NotFusible
 from galapax.fused.cpu_kernel import CpuKernel
 from galapax.fused.cuda import CudaKernel, current_device
-from galapax.fused.generation_table import TABLE_GENERATIONS
+from galapax.fused.element_codegen import TABLE_GENERATIONS
 from galapax.fused.kernel import Layout, drop_previous_state
 from galapax.fused.kernel_source import KernelSource, LaunchShape
 from galapax.numerics import devices

@@ -10,15 +10,12 @@ offspring that replaces a parent is looked up where the row is read. operators/s
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from galapax.fused.array_ir import Node
 from galapax.fused.c_expressions import Expr, Index, index_text
+from galapax.fused.element_codegen import ElementEmitter, ThreadLoop
+from galapax.fused.loop_codegen import LoopEmitter
 from galapax.fused.loop_ir import Call, Let, Lookup
-
-if TYPE_CHECKING:
-    from galapax.fused.element_codegen import ElementEmitter, ThreadLoop
-    from galapax.fused.loop_codegen import KernelBuilder
 
 
 def _count_words(size: int) -> int:
@@ -35,26 +32,26 @@ def count_plane_words(bitplanes: Node) -> int:
     return _count_words(bitplanes.size) * _plane_stride(bitplanes)
 
 
-def emit_bitplanes(e: KernelBuilder, name: str, bitplanes: Node, value: Expr) -> None:
+def emit_bitplanes(e: LoopEmitter, name: str, bitplanes: Node, value: Expr) -> None:
     """Emit the store of the scores of 32 neighbours as bit planes."""
     bits, stride = bitplanes.params["bits"], _plane_stride(bitplanes)
-    e.emit(Call("KEEP_BITS", (name, str(bits), str(stride), e.loop_variable, value.text), writes=(name,)))
+    e.emit(Call("KEEP_BITS", (name, str(bits), str(stride), e.current.variable, value.text), writes=(name,)))
 
 
-def emit_replacement_table(e: KernelBuilder, node: Node) -> None:
+def emit_replacement_table(e: LoopEmitter, node: Node) -> None:
     """Emit the table from which `emit_replacement_index` looks up rows; each block computes its own."""
     (bitplanes,) = node.inputs
     size, bits = bitplanes.size, bitplanes.params["bits"]
-    array = e.storage[bitplanes.id]
+    array = e.bindings.storage[bitplanes.id]
     assert isinstance(array, str)
     slots = [e.new_slot() for _ in range(bits + 2)]
     function, n_survivors = e.new_name("fill"), e.new_name("r")
-    e.definitions.append(f"FILLERS({function}, {size}, {bits}, {_plane_stride(bitplanes)}, {slots[0]})")
+    e.resources.definitions.append(f"FILLERS({function}, {size}, {bits}, {_plane_stride(bitplanes)}, {slots[0]})")
     table = e.allocate(2 * (_count_words(size) + 1) + _count_words(size // 2), "uint32", per_block=True)
     arguments = (f"(const u32 *){array}", table, "parts")
     e.emit(Call(function, arguments, reads=(array,), writes=(table,), result=f"const int {n_survivors}"))
-    e.written_since_barrier = e.read_since_barrier = True
-    e.replacement_tables[node.id] = table, n_survivors
+    e.hazards.is_written = e.hazards.is_read = True
+    e.bindings.replacement_tables[node.id] = table, n_survivors
 
 
 def emit_replacement_index(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -62,11 +59,11 @@ def emit_replacement_index(e: ElementEmitter, node: Node, index: tuple[Index, ..
 
     In a long loop whose warps each have one row, each lane looks it up for one turn of its warp, before the loop.
     """
-    size, (table, n_survivors) = node.inputs[0].size, e.replacement_tables[node.id]
+    size, (table, n_survivors) = node.inputs[0].size, e.bindings.replacement_tables[node.id]
     row = e.flatten_index(index, node.shape)
     arguments = f"{table}, {_count_words(size)}, {size // 2}, {n_survivors}"
     text = f"filler({arguments}, {index_text(row)})"
-    loop = e.thread_loop
+    loop = e.current.thread_loop
     if loop is not None and _is_warp_uniform(e, loop) and isinstance(row, Expr) and row.text in loop.row_counters:
         count, row_elements = math.prod(loop.shape), math.prod(loop.shape[1:])
         if node.id not in loop.lane_values:
@@ -80,124 +77,3 @@ def emit_replacement_index(e: ElementEmitter, node: Node, index: tuple[Index, ..
 def _is_warp_uniform(e: ElementEmitter, loop: ThreadLoop) -> bool:
     """True if all lanes of a warp have the same row, and none is in a branch."""
     return len(loop.shape) > 1 and loop.shape[-1] % 32 == 0 and len(e.scopes) - 1 == loop.depth
-
-
-BITPLANE_SELECTION_C = r"""
-/* a table: of each 32 members a word of those who stay and how many stay before it; then of each 32 who stay the word
-   in which the first of them is */
-#ifdef __CUDACC__
-#define WORDS_OUT(i, n, first, step) for (int i, turn_##i = (first); \
-    turn_##i < ((n) + 31) / 32 * 32 && (i = turn_##i < (n) ? turn_##i : (n) - 1, 1); turn_##i += (step))
-#define LOOP_WORDS(i, n) WORDS_OUT(i, n, THREAD, THREADS)
-#define BLOCK_LOOP_WORDS(i, n) WORDS_OUT(i, n, (int)threadIdx.x, BLOCK)
-#define KEEP_BITS(planes, bits, width, i, x) { u32 own = 0; \
-    for (int b = 0; b < bits; b++) { \
-        u32 all = __ballot_sync(0xffffffffu, (x) >> b & 1); \
-        if (LANE == b) own = all; } \
-    if (LANE < bits) ((u32 *)planes)[(turn_##i >> 5) * width + LANE] = own; }
-/* few words are every warp's own business, so that none waits; neighbouring threads have neighbouring words */
-#define FILL_ALONE(words) ((words) <= 64 || BLOCK == 32)
-#define FILL_STEP 32
-#define FILL_TURNS(words) TURNS(words, FILL_ALONE(words) ? 32 : BLOCK)
-#define FILL_FIRST(words) ((FILL_ALONE(words) ? 0 : WARP * FILL_TURNS(words) * 32) + LANE)
-#define FILL_BARRIER(words) if (FILL_ALONE(words)) __syncwarp(); else BLOCK_BARRIER
-FN int fill_sum(int x, int alone, char *at) {
-    if (alone) return whole_add_i32(x);
-    give_add_i32(x, at);
-    BLOCK_BARRIER
-    return gather_add_i32(0, at, WARPS); }
-/* the numbers of the threads before this one, and those of all of a warp */
-FN int fill_run(int x, int *total) {
-    int here = x;
-    for (int k = 1; k < 32; k <<= 1) { int y = __shfl_up_sync(0xffffffffu, here, k); if (LANE >= k) here += y; }
-    *total = __shfl_sync(0xffffffffu, here, 31);
-    return here - x; }
-FN void fill_before(int *x, int *y, int alone, char *at, char *also) {
-    if (LANE == 0) { ((int *)at)[WARP] = *x; ((int *)also)[WARP] = *y; }
-    *x = *y = 0;
-    if (alone) return;
-    BLOCK_BARRIER
-    *x = before_add_i32(0, at, at, 1); *y = before_add_i32(0, also, also, 1); }
-FN void fill_read(const u32 *at, u32 *bits, int count) {
-    const uint4 low = *(const uint4 *)at;
-    bits[0] = low.x;
-    if (count > 1) bits[1] = low.y;
-    if (count > 2) bits[2] = low.z;
-    if (count > 3) bits[3] = low.w;
-    for (int b = 4; b < count; b++) bits[b] = at[b]; }
-/* worth it in loops of several turns, and possible in those of as many as a warp has threads */
-#define BY_TURNS(n) (TURNS(n, THREADS) > 4 && TURNS(n, THREADS) <= 32)
-#define FILLERS_OF_TURNS(n, dim, table, words, half, old) (BY_TURNS(n) && THREAD - LANE + LANE * THREADS < (n) ? \
-    filler(table, words, half, old, (THREAD - LANE + LANE * THREADS) / (dim)) : -1)
-#define OF_TURN(n, lanes, i, direct) (BY_TURNS(n) ? __shfl_sync(0xffffffffu, lanes, (u32)(i) / THREADS) : direct)
-#else
-#define FILLERS_OF_TURNS(n, dim, table, words, half, old) -1
-#define OF_TURN(n, lanes, i, direct) direct
-#define LOOP_WORDS(i, n) for (int i = 0; i < (n); i++)
-#define BLOCK_LOOP_WORDS LOOP_WORDS
-#define KEEP_BITS(planes, bits, width, i, x) for (int b = 0; b < bits; b++) { \
-    u32 *word = (u32 *)planes + (i >> 5) * width + b; \
-    *word = (i & 31 ? *word : 0) | (u32)((x) >> b & 1) << (i & 31); }
-#define FILL_ALONE(words) 1
-#define FILL_STEP 1
-#define FILL_TURNS(words) (words)
-#define FILL_FIRST(words) 0
-#define FILL_BARRIER(words)
-#define fill_sum(x, alone, at) (x)
-#define fill_run(x, total) (*(total) = (x), 0)
-#define fill_before(x, y, alone, at, also) (*(x) = *(y) = 0)
-#define fill_read(at, bits, count) memcpy(bits, at, (count) * 4)
-#endif
-FN u32 lowest_bits(u32 x, int count) { u32 left = x; while (count-- > 0) left &= left - 1; return x ^ left; }
-FN int place_of_bit(u32 x, int number) {
-    int at = 0;
-    for (int k = 16; k; k >>= 1) {
-        int below = (int)popcount_u32(x >> at & ((1u << k) - 1));
-        if (number >= below) { number -= below; at += k; } }
-    return at; }
-#define FILLERS(NAME, SIZE, BITS, WIDTH, SLOT) \
-FN int NAME(const u32 *planes, u32 *table, char *parts) { \
-    enum { WORDS = ((SIZE) + 31) / 32, HALF = (SIZE) / 2, EACH = FILL_TURNS(WORDS), ALONE = FILL_ALONE(WORDS) }; \
-    const int start = FILL_FIRST(WORDS); \
-    u32 bits[EACH][BITS], tied[EACH], above[EACH]; \
-    int above_before[EACH], tied_before[EACH], left = HALF, all_above = 0, all_tied = 0; \
-    for (int t = 0; t < EACH; t++) { \
-        const int w = start + t * FILL_STEP; \
-        fill_read(planes + (w < WORDS ? w : 0) * WIDTH, bits[t], BITS); \
-        tied[t] = w < WORDS - 1 ? 0xffffffffu : w == WORDS - 1 ? 0xffffffffu >> (31 - ((SIZE) - 1) % 32) : 0; \
-        above[t] = 0; } \
-    for (int b = BITS - 1; b >= 0; b--) { \
-        int count = 0; \
-        for (int t = 0; t < EACH; t++) count += popcount_u32(tied[t] & bits[t][b]); \
-        count = fill_sum(count, ALONE, ROOM(SLOT + b)); \
-        const int reached = count >= left; \
-        left -= reached ? 0 : count; \
-        for (int t = 0; t < EACH; t++) { \
-            const u32 ones = tied[t] & bits[t][b]; \
-            above[t] |= reached ? 0 : ones; \
-            tied[t] = reached ? ones : tied[t] ^ ones; } } \
-    for (int t = 0; t < EACH; t++) { \
-        int both; \
-        const int here = fill_run((int)popcount_u32(above[t]) << 16 | (int)popcount_u32(tied[t]), &both); \
-        above_before[t] = all_above + (here >> 16); tied_before[t] = all_tied + (here & 0xffff); \
-        all_above += both >> 16; all_tied += both & 0xffff; } \
-    fill_before(&all_above, &all_tied, ALONE, ROOM(SLOT + BITS), ROOM(SLOT + BITS + 1)); \
-    for (int t = 0; t < EACH; t++) { \
-        const int w = start + t * FILL_STEP, count = popcount_u32(tied[t]), number = all_tied + tied_before[t]; \
-        const int here = all_above + above_before[t] + min_i32(number, left), first = (here + 31) >> 5; \
-        const u32 stay = above[t] | (number + count <= left ? tied[t] : lowest_bits(tied[t], left - number)); \
-        if (w < WORDS) ((u64 *)table)[w] = (u64)(u32)here << 32 | stay; \
-        if (w < WORDS && first * 32 < here + (int)popcount_u32(stay)) table[2 * (WORDS + 1) + first] = (u32)w; } \
-    if (start == 0) ((u64 *)table)[WORDS] = (u64)HALF << 32; \
-    FILL_BARRIER(WORDS) \
-    const u64 own = ((const u64 *)table)[HALF >> 5]; \
-    return (int)(own >> 32) + popcount_u32((u32)own & ((1u << (HALF & 31)) - 1)); }
-FN int filler(const u32 *table, int words, int half, int old, int row) {
-    const u64 own = ((const u64 *)table)[row >> 5];
-    const u32 stay = (u32)own, at = (u32)row & 31;
-    if (stay >> at & 1) return -1;
-    const int number = old + row - (int)(own >> 32) - (int)popcount_u32(stay & ((1u << at) - 1));
-    int w = (int)table[2 * (words + 1) + (number >> 5)];
-    while ((int)table[2 * w + 3] <= number) w++;
-    return 32 * w + place_of_bit(table[2 * w], number - (int)table[2 * w + 1]) - half; }
-"""

@@ -217,7 +217,7 @@ def call_c_function(name: str) -> Callable[..., str]:
 
 
 def call_own_function(name: str) -> Callable[..., str]:
-    """Call the float32 version of rng_intrinsics.py, since the C library's takes up to twice as long."""
+    """Call the float32 version of c/functions.c, since the C library's takes up to twice as long."""
     return lambda node, a: f"{name}_f32({a})" if node.dtype == "float32" else _call(name, node.dtype, a)
 
 
@@ -246,7 +246,7 @@ def logistic(node: Node, a: str) -> str:
 
 
 def call_intrinsic(node: Node, *arguments: str) -> str:
-    """Call the function of rng_intrinsics.py that has the operation's name."""
+    """Call the function of c/random.c that has the operation's name."""
     return f"{node.op}({', '.join(arguments)})"
 
 

@@ -1,102 +1,64 @@
-"""Cost model: estimated operations per element and per loop."""
+"""The cost model: what the compiler assumes about a GPU, in one place.
+
+Costs are in operations: what an addition takes one thread. `OpSpec.cost` has those of single operations. Most limits
+are where two ways of computing took equally long on an H200; `benchmarks/phases.py` shows where a kernel's time goes,
+and `benchmarks/gpu.py` how long it takes, by which a change here is judged.
+"""
 
 from __future__ import annotations
 
-from galapax.fused.array_ir import Kind, Node, postorder
-from galapax.fused.iteration_domains import (
-    dependencies,
-    is_collective,
-    is_cooperative_reduction,
-    reduction_length,
-)
-
-MAX_RECOMPUTE_OPS = 6  # per element: what takes no more is recomputed by every loop that reads it
-MAX_RECOMPUTE_OPS_IN_LOOP = 40  # the same where several roots of one loop read it
+# operations
+DEAR = 8.0  # a division, a root or a function of the C library, about
+BARRIER_OPS = 2**12  # that a block executes in the time of a barrier of its threads
+TEAM_BARRIER_OPS = 2**16  # the same for a barrier of several blocks, times their number
+MIN_BRANCH_OPS = 14  # a branch costs about as much: cheaper operands of a select are always computed
 COST_CAP = 1000  # estimates stop here: anything dearer is materialised anyway
 
+# recompute or materialise: operations per element
+MAX_RECOMPUTE_OPS = 6  # what takes no more is recomputed by every loop that reads it
+MAX_RECOMPUTE_OPS_IN_LOOP = 40  # the same where several roots of one loop read it
+MAX_INLINE_REDUCTION = 64  # longer reductions are materialised, not computed inline by one thread
 
-def find_loop_body(roots: list[Node], materialised: set[int]) -> list[Node]:
-    """Return the nodes that a loop over these roots computes."""
+# registers of a thread
+MAX_REGISTER_ELEMENTS = 6  # arrays up to this size are held in registers by every thread
+MAX_PREFETCHED_VALUES = 8  # loads of a reduction that a thread makes at once
+MAX_BUFFERED_VALUES = 8  # inputs of a history row that a lane buffers
+MAX_SERIAL_ROW = 4 * MAX_REGISTER_ELEMENTS  # longer history rows are written by all threads
+MAX_JOINT_REDUCTIONS = 20  # reductions over a long axis that share one pass of all threads
+MAX_JOINT_SCANS = 4  # more rows are scanned one after another
 
-    def inputs_of(node: Node) -> tuple[Node, ...]:
-        if node in roots:
-            return dependencies(node)
-        is_stored = node.id in materialised or is_cooperative_reduction(node)
-        return () if is_stored or node.kind in (Kind.LEAF, Kind.OUTPUT) else dependencies(node)
+# what one thread computes by itself
+MAX_UNROLLED_STEPS = 16  # shorter reductions are unrolled
+MAX_SERIAL_SCAN = 32  # longer scans are computed by all threads together
+MAX_SERIAL_AXIS = 4  # all elements along axes this short,
+MAX_SERIAL_ELEMENTS = 8  # together no more than that,
+MIN_PARALLEL_ELEMENTS = 16  # if so many remain for other threads
+MAX_STACKED_ARRAYS = 12  # longer stacks are distributed over threads
+MAX_TABLE_ELEMENTS = 64  # larger arrays are not in the generation table, but computed where they are read
 
-    return [n for n in postorder(roots, inputs_of) if n in roots or n.id not in materialised]
+# groups of threads that share reductions
+MIN_GROUP_STEPS = 8  # shorter reductions are not split among the threads of a group, where several blocks share a run
+MAX_GROUPED_THREADS = 1024  # groups share the reductions of a loop up to this many threads
+SECTOR_BYTES = 32  # a GPU loads memory in sectors of so many bytes: a group loads at least one
 
+# what each block computes redundantly instead of waiting for a barrier of all blocks
+MAX_REDUNDANT_ELEMENTS = 2**12  # elements of a loop; in a cluster, also of a scan or scatter
+MAX_REDUNDANT_GRID_ELEMENTS = 2**15  # of a scan or scatter in a grid, whose barriers are dearer
+MAX_REDUNDANT_LOOP_OPS = 2**17  # operations of a loop
+MAX_REDUNDANT_COMPARISONS = 2**17  # of a sort
+MAX_SORTED_LENGTH = 4096  # comparing all pairs of more numbers would take too long
 
-def is_computed_by(root: Node, other: Node, materialised: set[int]) -> bool:
-    """True if a loop over `root` also computes `other`."""
-    return other in find_loop_body([root], materialised)
+# blocks, and runs that share a streaming multiprocessor (SM)
+MAX_BLOCK_THREADS = 1024  # the hardware's limit
+MAX_SHARED_BYTES = 200 * 1024  # per block; arrays that do not fit are placed in global scratch memory
+MAX_CLUSTER_BLOCKS = 16  # larger grids synchronise through a counter in global memory
+MIN_CLUSTER_WORK = 2**13  # numbers of a population from which on several blocks share a run
+WORK_PER_BLOCK = 512  # of these numbers
+MAX_CLUSTER_WORK = 2**17  # a larger population of a single run takes a grid of all SMs
+MAX_EXCLUSIVE_RUNS = 4  # per SM; of more runs several share an SM at a time, with fewer threads each
+MAX_BRANCHLESS_RUNS = 8  # with more runs per SM it is busy anyway, so that branches which save work save time
+MIN_VECTOR_ROW = 8  # on a CPU, longer rows are an inner loop that can be vectorised
 
-
-def longest_inner_reduction(roots: list[Node], materialised: set[int], min_length: int) -> int:
-    """Return the steps of the longest reduction inside a loop over these roots, or 1 if none has `min_length`."""
-    lengths = [
-        reduction_length(n)
-        for n in find_loop_body(roots, materialised)
-        if n.kind is Kind.REDUCTION and not is_cooperative_reduction(n)
-    ]
-    return max((n for n in lengths if n >= min_length), default=1)
-
-
-def estimate_loop_ops(roots: list[Node], materialised: set[int]) -> float:
-    """Estimate the operations of a whole loop over these roots."""
-    body = find_loop_body(roots, materialised)
-    steps = max((reduction_length(n) for n in body if not is_cooperative_reduction(n)), default=1)
-    ops = sum(max(1.0, op_weight(n)) for n in body if n.kind is Kind.ELEMENTWISE and n.size > 1)
-    outputs = max((r.size for r in roots if is_cooperative_reduction(r)), default=1)
-    size = max(r.inputs[0].size // r.size if is_cooperative_reduction(r) else r.size for r in roots)
-    return size * ops * steps * outputs
-
-
-def estimate_element_ops(
-    order: list[Node], materialised: set[int], required: set[int] | None = None
-) -> dict[int, float]:
-    """Estimate the operations per element of each node, if nothing but `materialised` is stored.
-
-    required: if given, nodes that are neither required nor dear enough are removed from `materialised`.
-    """
-    weight: list[float] = []
-    masks: dict[int, int] = {}
-    cost: dict[int, float] = {}
-    for node in order:
-        bit = len(weight)
-        ops, operands_mask = op_weight(node), 0
-        is_separate = node.kind in (Kind.LEAF, Kind.OUTPUT) or is_cooperative_reduction(node) or is_collective(node)
-        if not is_separate:
-            for operand in node.inputs:
-                operands_mask |= masks.get(operand.id, 0)
-            steps = node.shape[node.params["axis"]] / 2 if node.kind is Kind.CUMULATIVE else reduction_length(node)
-            if steps > 1:
-                ops = steps * (1 + sum(cost.get(i.id, 1.0) for i in node.inputs))
-                operands_mask = 0
-        weight.append(1.0 if is_separate else ops)
-        total = 1.0 if is_separate else _sum_weights(operands_mask | (1 << bit), weight)
-        if node.id in materialised and required is not None and node.id not in required and total <= MAX_RECOMPUTE_OPS:
-            materialised.discard(node.id)
-        if node.id in materialised or is_separate:
-            weight[bit] = total = 1.0
-            operands_mask = 0
-        masks[node.id] = operands_mask | (1 << bit)
-        cost[node.id] = total
-    return cost
-
-
-def op_weight(node: Node) -> float:
-    """Return the estimated operations of a node by itself, per element."""
-    return 0.0 if node.spec.cost <= 1 and node.size <= 1 else node.spec.cost  # a cheap number is not worth an array
-
-
-def _sum_weights(mask: int, weight: list[float]) -> float:
-    """Sum the weights of the nodes in a bit mask, up to the cap."""
-    total = 0.0
-    while mask:
-        low = mask & -mask
-        total += weight[low.bit_length() - 1]
-        mask ^= low
-        if total > COST_CAP:
-            break
-    return total
+# selection by bit planes; others use the generic selection
+MAX_BITPLANE_POPULATION = 2**18
+MAX_SCORE_BITS = 6

@@ -16,14 +16,17 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from galapax.fused.array_ir import NotFusible
-from galapax.fused.kernel_source import KernelSource, LaunchShape
-from galapax.fused.loop_codegen import MAX_CLUSTER_BLOCKS
+from galapax.fused.cost_model import (
+    MAX_CLUSTER_BLOCKS,
+    MAX_CLUSTER_WORK,
+    MAX_EXCLUSIVE_RUNS,
+    MIN_CLUSTER_WORK,
+    WORK_PER_BLOCK,
+)
+from galapax.fused.kernel_source import KernelSource
+from galapax.fused.schedule import LaunchShape
 from galapax.numerics import devices, disk_cache
 
-MIN_CLUSTER_WORK = 2**13  # numbers of a population from which on several blocks share a run
-WORK_PER_BLOCK = 512  # of these numbers
-MAX_CLUSTER_WORK = 2**17  # a larger population of a single run takes a grid of all SMs
-MAX_EXCLUSIVE_RUNS = 4  # per SM; of more runs several share an SM at a time, with fewer threads each
 WARMUP_BYTES = 2**28  # zeroed before a timed launch, which takes 0.1 ms
 MIN_COMPUTE_CAPABILITY = (7, 0)  # independent thread scheduling
 _MAJOR, _MINOR, _SHARED_BYTES, _SM_COUNT = 75, 76, 97, 16  # CUdevice_attribute

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from galapax.fused.array_ir import Kind, Node, NotFusible, postorder
+from galapax.fused.array_ir import Kind, Node, NotFusible, Region, postorder
 from galapax.fused.c_expressions import (
+    ALIGNMENT_BYTES,
+    ITEM_BYTES,
     ElementKey,
     Expr,
     Index,
@@ -21,9 +23,22 @@ from galapax.fused.c_expressions import (
     c_type,
     element_key,
 )
-from galapax.fused.generation_table import GenerationTable
-from galapax.fused.iteration_domains import MAX_UNROLLED_STEPS
-from galapax.fused.loop_ir import Assign, Declare, For, If, Let, Load, Statement, Value
+from galapax.fused.cost_model import MAX_TABLE_ELEMENTS
+from galapax.fused.loop_ir import (
+    Assign,
+    Axis,
+    Barrier,
+    BarrierScope,
+    Buffer,
+    Declare,
+    For,
+    If,
+    Let,
+    Load,
+    Statement,
+    Value,
+)
+from galapax.fused.schedule import LaunchShape
 
 
 @dataclass
@@ -48,36 +63,94 @@ class ThreadLoop:
     lane_values: dict[int, str] = field(default_factory=dict)
 
 
-class ElementEmitter:
-    """Emits elements; `KernelBuilder` decides where arrays are stored and emits the loops.
+@dataclass
+class CurrentLoop:
+    """The parallel loop that statements are emitted into. group: threads that share an element, and the loop's depth.
 
-    All dictionaries of nodes are by node id.
+    thread_loop: the loop, if threads of several blocks share it.
     """
 
-    def __init__(self) -> None:
+    variable: str = ""
+    thread_loop: ThreadLoop | None = None
+    group: tuple[int, int] | None = None
+
+
+@dataclass
+class Bindings:
+    """Where the elements of nodes are; all dictionaries of nodes are by node id.
+
+    output_storage: of each output of an operation with several. replacement_tables: the table, and how many parents
+    survive. prefetched: loads of a reduction, and their registers. available: nodes that are stored. in_place: arrays
+    updated in place, and their old values. deferred_stores: where, but not to be read in this iteration.
+    history_only: nodes that only the history row of a generation needs. generation_region: the body of a generation,
+    whose number in the chunk is `g`.
+    """
+
+    storage: dict[int, Storage] = field(default_factory=dict)
+    output_storage: dict[int, list[Storage]] = field(default_factory=dict)
+    replacement_tables: dict[int, tuple[str, str]] = field(default_factory=dict)
+    prefetched: dict[ElementKey, list[tuple[Node, str]]] = field(default_factory=dict)
+    available: set[int] = field(default_factory=set)
+    in_place: dict[str, Node] = field(default_factory=dict)
+    deferred_stores: dict[int, tuple[Node, str] | None] = field(default_factory=dict)
+    written_targets: set[tuple[int, str]] = field(default_factory=set)
+    history_only: set[int] = field(default_factory=set)
+    generation_region: Region | None = None
+
+
+@dataclass
+class Resources:
+    """What a kernel needs besides its statements.
+
+    definitions: functions emitted before the kernel. n_reduction_slots: each has memory for one partial result per
+    warp. n_atomic_slots: of reductions that blocks combine by atomics in global memory. widest_loop: iterations of the
+    longest loop, from which the block size follows. table_bytes: of the generation table. listings: of the program
+    after each step of the compiler, if they are asked for.
+    """
+
+    n_names: int = 0
+    definitions: list[str] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    n_reduction_slots: int = 0
+    n_atomic_slots: int = 0
+    widest_loop: int = 1
+    table_bytes: int = 0
+    listings: list[tuple[str, list[str]]] | None = None
+
+
+@dataclass
+class Hazards:
+    """What happened since the last barrier. pending_resets: atomic slots to be reset before the next one.
+
+    n_barriers: in the current iteration of a loop.
+    """
+
+    is_written: bool = False
+    is_read: bool = False
+    n_barriers: int = 0
+    pending_resets: list[int] = field(default_factory=list)
+
+
+class ElementEmitter:
+    """Emits elements; `KernelBuilder` decides where arrays are stored and emits the loops."""
+
+    def __init__(self, shape: LaunchShape = LaunchShape()) -> None:
+        self.shape = shape
         self.scopes = [Scope()]
-        self.storage: dict[int, Storage] = {}
-        self.output_storage: dict[int, list[Storage]] = {}  # of each output of an operation with several
-        self.replacement_tables: dict[int, tuple[str, str]] = {}  # the table, and how many parents survive
-        self.prefetched: dict[ElementKey, list[tuple[Node, str]]] = {}  # loads of a reduction, and their registers
-        self.definitions: list[str] = []  # functions emitted before the kernel
-        self.branch_only: set[int] = set()  # nodes that are computed only where a select takes them
+        self.bindings = Bindings()
+        self.resources = Resources()
+        self.hazards = Hazards()
+        self.current = CurrentLoop()
         self.generation_table: GenerationTable | None = None
-        self.thread_loop: ThreadLoop | None = None  # the innermost one, if threads share it
-        self.is_latency_bound = False  # few threads per SM: latency is not hidden by other warps
-        self.for_cpu = False  # code for one CPU thread, written to be vectorised
+        self.branch_only: set[int] = set()  # nodes that are computed only where a select takes them
         self.guards: list[tuple[str, int]] = []  # conditions under which current loads are in bounds, their depths
-        self.read_since_barrier = False  # whether mutable memory was read since the last barrier
         self.region_depth = 0  # depth of the current region: loads are not hoisted out of it
         self.branch_depth = 0  # depth of the current branch: nothing is hoisted out of it
-        self.min_group_steps = MAX_UNROLLED_STEPS + 1  # of a reduction that a group of threads shares
-        self.thread_group: tuple[int, int] | None = None  # threads that share an element of a loop, and its depth
         self.address_only: frozenset[int] = frozenset()  # nodes to return as addresses, not as loaded values
-        self._n_names = 0
 
     def new_name(self, prefix: str = "t") -> str:
-        self._n_names += 1
-        return f"{prefix}{self._n_names}"
+        self.resources.n_names += 1
+        return f"{prefix}{self.resources.n_names}"
 
     def emit(self, statement: Statement, depth: int | None = None) -> None:
         self.scopes[-1 if depth is None else depth].body.append(statement)
@@ -193,11 +266,11 @@ class ElementEmitter:
         return value
 
     def _emit_uncached(self, node: Node, index: tuple[Index, ...]) -> Expr:
-        storage = self.storage.get(node.id)
+        storage = self.bindings.storage.get(node.id)
         if node.op == "input":
             storage = node.params["name"]
         elif node.kind is Kind.OUTPUT:
-            storage = self.output_storage[node.inputs[0].id][node.params["position"]]
+            storage = self.bindings.output_storage[node.inputs[0].id][node.params["position"]]
         if storage is not None:
             return self._emit_load(node, storage, index)
         if node.kind is Kind.ELEMENTWISE:
@@ -247,7 +320,11 @@ class ElementEmitter:
     def _emit_select_of_loads(self, node: Node, index: tuple[Index, ...]) -> Expr | None:
         """Emit a select of two elements that both lie in memory as a single load of the selected one."""
         condition, *cases = node.inputs
-        if self.for_cpu or node.size <= 1 or any(self._is_emitted(n, _operand_index(index, n.shape)) for n in cases):
+        if (
+            self.shape.for_cpu
+            or node.size <= 1
+            or any(self._is_emitted(n, _operand_index(index, n.shape)) for n in cases)
+        ):
             return None
         bases = [self._base_array(n) for n in cases]
         if any(base is None for base in bases):
@@ -271,7 +348,9 @@ class ElementEmitter:
         """Return the loads, at an element's own index, that computing this element of the root always needs."""
 
         def is_moved_load(node: Node) -> bool:
-            is_load = (node.id in self.storage or node.spec.forwards_loads) and self._base_array(node) is not None
+            is_load = (node.id in self.bindings.storage or node.spec.forwards_loads) and self._base_array(
+                node
+            ) is not None
             return is_load or node.kind is Kind.GATHER
 
         def is_select_of_loads(node: Node) -> bool:
@@ -293,17 +372,17 @@ class ElementEmitter:
 
     def _base_array(self, node: Node) -> str | None:
         """Return the array in memory that a node only rearranges, or None."""
-        while node.id not in self.storage and node.spec.forwards_loads:
+        while node.id not in self.bindings.storage and node.spec.forwards_loads:
             if "FILL" in str(node.params.get("mode")).upper():
                 return None
             node = node.inputs[0]
-        storage = self.storage.get(node.id)
+        storage = self.bindings.storage.get(node.id)
         return storage if isinstance(storage, str) and node.op != "input" else None
 
     def _load_chain(self, node: Node) -> frozenset[int]:
         """Return the ids of the nodes from this one down to the array that it rearranges."""
         chain = {node.id}
-        while node.id not in self.storage:
+        while node.id not in self.bindings.storage:
             node = node.inputs[0]
             chain.add(node.id)
         return frozenset(chain)
@@ -323,7 +402,7 @@ class ElementEmitter:
             if node.op == "input" and isinstance(flat, int):  # read-only
                 return self.declare(node.dtype, load, 0)
             depth = max(offset.depth, self.region_depth)
-            self.read_since_barrier |= node.op != "input"
+            self.hazards.is_read |= node.op != "input"
             if node.id in self.address_only:
                 return Expr(load.text, depth, load=load)
             return self.declare(node.dtype, load, depth)
@@ -340,7 +419,7 @@ class ElementEmitter:
 
         Code for a CPU loads anyway, from offset 0 then: GCC 12 miscompiles vectorised loads under conditions.
         """
-        if not self.for_cpu:
+        if not self.shape.for_cpu:
             yield
             return
         self.guards.append((test, len(self.scopes) - 1))
@@ -367,3 +446,69 @@ def _modulo_text(text: str, n: int) -> str:
 def _operand_index(index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Index, ...]:
     """Return the index into an operand: scalars have none, axes of length 1 are broadcast."""
     return () if not shape else tuple(0 if n == 1 else i for i, n in zip(index, shape, strict=True))
+
+
+TABLE_GENERATIONS = 32  # rows of the table: one per lane
+
+
+class GenerationTable:
+    """The table. generation: the node of the generation number; depth: of the scope in which elements are read."""
+
+    def __init__(self, generation: Node, depth: int) -> None:
+        self._generation, self._depth = generation, depth
+        self._dependence: dict[int, tuple[bool, bool]] = {}
+        self._offsets: dict[tuple[int, tuple[Index, ...]], int] = {}
+        self._elements: list[tuple[Node, tuple[Index, ...]]] = []
+        self._row_end = 0
+
+    def can_hold(self, node: Node, index: tuple[Index, ...]) -> bool:
+        """True if an element depends on the generation number and otherwise on constants only."""
+        return all(isinstance(i, int) for i in index) and node.size <= MAX_TABLE_ELEMENTS and all(self._classify(node))
+
+    def _classify(self, node: Node) -> tuple[bool, bool]:
+        """Return whether a node depends on the generation number and constants only, and whether on the number."""
+        if node.id not in self._dependence:
+            if node.spec.is_static:
+                operands = [self._classify(n) for n in node.inputs]
+                is_derived = node.size <= MAX_TABLE_ELEMENTS and all(is_derived for is_derived, _ in operands)
+                self._dependence[node.id] = is_derived, any(varies for _, varies in operands)
+            else:
+                varies = node is self._generation
+                self._dependence[node.id] = varies or node.op in ("literal", "input"), varies
+        return self._dependence[node.id]
+
+    def emit_read(self, e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+        """Emit the read of an element, adding it to the table if it is new."""
+        key = (node.id, index)
+        if key not in self._offsets:
+            size = max(4, ITEM_BYTES[node.dtype])
+            self._offsets[key] = -(-self._row_end // size) * size
+            self._row_end = self._offsets[key] + size
+            self._elements.append((node, index))
+        return e.declare(node.dtype, self._cell(self._offsets[key], node, f"g % {TABLE_GENERATIONS}"), self._depth)
+
+    def _cell(self, offset: int, node: Node, row: str) -> str:
+        return f"(*({c_type(node.dtype)} *)(ahead + ({row}) * AHEAD_ROW + {offset}))"
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row, one generation's numbers side by side, so that several are loaded at once."""
+        return -(-self._row_end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+    def emit_fill(self, e: ElementEmitter) -> list[Statement]:
+        """Return the statements that fill the table, for the start of a generation."""
+        if not self._elements:
+            return []
+        with e.hoist_to(0), e.detached_scope() as scope:
+            saved = e.generation_table, e.region_depth, e.bindings.storage[self._generation.id]
+            q = e.new_name("q")
+            with e.loop(For(Axis.BLOCK, q, TABLE_GENERATIONS)):
+                depth = len(e.scopes) - 1
+                e.generation_table, e.region_depth = None, depth
+                e.emit(Let("int", "later", f"start + g + {q}"))
+                e.bindings.storage[self._generation.id] = ["later"]
+                for node, index in self._elements:
+                    value, offset = e.emit_element(node, index), self._offsets[node.id, index]
+                    e.emit(Assign(self._cell(offset, node, q), value.text))
+            e.generation_table, e.region_depth, e.bindings.storage[self._generation.id] = saved
+        return [If([(f"g % {TABLE_GENERATIONS} == 0", [*scope.body, Barrier(BarrierScope.BLOCK)])])]

@@ -11,8 +11,18 @@ import numpy as np
 from jax.core import ShapedArray
 from numpy.typing import ArrayLike, DTypeLike
 
-from galapax.fused import value_ranges
-from galapax.fused.array_ir import Kind, Node, NotFusible, OpSpec, Params, Region
+from galapax.fused.array_ir import (
+    Kind,
+    Node,
+    NotFusible,
+    OpSpec,
+    Params,
+    Region,
+    fold_comparison,
+    infer_range,
+    value_range,
+)
+from galapax.fused.cost_model import MAX_BITPLANE_POPULATION, MAX_SCORE_BITS
 from galapax.fused.ops import OPS, UNSUPPORTED
 from galapax.numerics.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from galapax.numerics.random import INTRINSIC_PREFIX
@@ -21,8 +31,6 @@ INLINED_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint
                  "custom_vjp_call_jaxpr"}  # fmt: skip
 IDENTITY_OPS = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
 IDEMPOTENT_COMBINERS = {"max", "min", "and", "or"}  # of reductions whose parts may be reduced by themselves
-MAX_BITPLANE_POPULATION = 2**18  # larger populations use the generic selection
-MAX_SCORE_BITS = 6  # scores with more bits use the generic selection
 MAX_ARRAY_ELEMENTS = 2**30  # kernels index arrays with 32-bit integers
 
 
@@ -67,11 +75,11 @@ class Graph:
 
     def _simplify(self, op: str, inputs: Sequence[Node], shape: tuple[int, ...]) -> Node | None:
         """Return the constant or input that an operation reduces to, where the value ranges of its inputs decide it."""
-        outcome = value_ranges.fold_comparison(op, inputs)
+        outcome = fold_comparison(op, inputs)
         if outcome is not None:
             return self.add_constant(np.full(shape, outcome), "bool")
         if op == "select_n" and len(inputs) == 3:
-            condition_range = value_ranges.value_range(inputs[0])
+            condition_range = value_range(inputs[0])
             if condition_range is not None and condition_range[0] == condition_range[1]:
                 case = inputs[1 + condition_range[0]]
                 return case if case.shape == shape else None
@@ -88,8 +96,8 @@ class Graph:
         region: Region,
     ) -> Node:
         self._n_nodes += 1
-        value_range = value_ranges.infer_range(spec, inputs, shape, dtype, params)
-        return Node(self._n_nodes, op, spec, tuple(inputs), params, shape, dtype, region, value_range)
+        inferred = infer_range(spec, inputs, shape, dtype, params)
+        return Node(self._n_nodes, op, spec, tuple(inputs), params, shape, dtype, region, inferred)
 
     def add_constant(self, value: ArrayLike, dtype: DTypeLike) -> Node:
         """Add a constant: a literal, broadcast if all elements are equal, else an array passed to the kernel."""
@@ -316,7 +324,7 @@ class Graph:
 
 def count_score_bits(scores: Node) -> int:
     """Return how many bits the scores of a selection have, or 0 if the bit-plane intrinsic cannot be used."""
-    score_range = value_ranges.value_range(scores)
+    score_range = value_range(scores)
     if scores.dtype != "int32" or score_range is None or not 0 <= score_range[0] <= score_range[1] < 2**MAX_SCORE_BITS:
         return 0
     is_vector = max(scores.shape) == scores.size

@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from galapax.fused.array_ir import Node, NotFusible
+from galapax.fused.array_ir import Node, NotFusible, value_range
 from galapax.fused.c_expressions import Expr, Index, Storage, c_literal, c_type, combine, index_text
-from galapax.fused.iteration_domains import is_single_window_scatter, squeeze_shape
+from galapax.fused.element_codegen import ElementEmitter
 from galapax.fused.loop_ir import Assign, Declare, If, Let, Load, Statement
-from galapax.fused.value_ranges import value_range
-
-if TYPE_CHECKING:
-    from galapax.fused.element_codegen import ElementEmitter
+from galapax.fused.schedule import is_single_window_scatter, squeeze_shape
 
 Case = tuple[str | None, Callable[[int], Expr]]  # a condition, and what emits the element at a scope's depth
 
@@ -95,7 +91,7 @@ def _emit_cases(e: ElementEmitter, node: Node, cases: Sequence[Case], depth: int
             bodies.append(scope.body)
         e.emit(Declare(c_type(node.dtype), result))
         tests = [test or "" for test, _ in cases]
-        if e.for_cpu and all(isinstance(statement, Let) for body in bodies for statement in body):
+        if e.shape.for_cpu and all(isinstance(statement, Let) for body in bodies for statement in body):
             _emit_branchless_cases(e, result, tests, texts, bodies)
         else:
             for body, text in zip(bodies, texts, strict=True):
@@ -142,7 +138,11 @@ def concatenate(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr
     depth = e.index_depth(index)
     if len(cases) == 1:
         return cases[0][1](depth)
-    if not e.for_cpu and math.prod(node.shape[:axis]) == 1 and (load := _emit_concatenated_load(e, node, axis, index)):
+    if (
+        not e.shape.for_cpu
+        and math.prod(node.shape[:axis]) == 1
+        and (load := _emit_concatenated_load(e, node, axis, index))
+    ):
         return load
     return _emit_cases(e, node, cases, depth)
 
@@ -157,18 +157,18 @@ def _emit_concatenated_load(e: ElementEmitter, node: Node, axis: int, index: tup
         return None
     i, flat, first = index[axis], e.flatten_index(index, node.shape), node.inputs[0]
     assert isinstance(i, Expr) and isinstance(flat, Expr)
-    e.read_since_barrier = True
+    e.hazards.is_read = True
     pointer = f"({i.text} < {first.shape[axis]} ? {bases[0]} : {bases[1]} - {first.size})"
     return e.declare(node.dtype, Load(pointer, flat.text, (bases[0], bases[1])), max(flat.depth, e.region_depth))
 
 
 def _find_array(e: ElementEmitter, node: Node) -> Storage | None:
     """Return the array in memory whose elements are this node's, in the same order."""
-    while node.id not in e.storage and node.inputs and node.inputs[0].size == node.size:
+    while node.id not in e.bindings.storage and node.inputs and node.inputs[0].size == node.size:
         if not node.spec.keeps_order:
             break
         node = node.inputs[0]
-    return e.storage.get(node.id)
+    return e.bindings.storage.get(node.id)
 
 
 def stack(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -346,7 +346,7 @@ def _out_of_bounds_fill(dtype: str) -> int:
 def scatter(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     """Emit an element of a scatter of a single window."""
     if not is_single_window_scatter(node):
-        raise NotFusible("a scatter where none was planned")  # unreachable: cooperative_reductions.py emits those
+        raise NotFusible("a scatter where none was planned")  # unreachable: reductions.py emits those
     operand, indices, updates = node.inputs
     numbers = node.params["dimension_numbers"]
     batch_axes = [a for a in range(len(updates.shape)) if a not in numbers.update_window_dims]

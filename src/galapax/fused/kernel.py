@@ -12,9 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import is_shared
+from galapax.core.algorithm import Algorithm, is_shared
+from galapax.core.options import Compute, Options
+from galapax.core.problem import Problem
 from galapax.core.stop import RUNNING
 from galapax.execution.search import REASON, Carry, Search, StopState, TracedObjective
+from galapax.execution.task import prepare_task, resolve_options
 from galapax.fused.array_ir import NotFusible
 from galapax.fused.kernel_source import KernelSource, LaunchShape, lower_generation
 from galapax.numerics import compile_cache, devices, disk_cache, random
@@ -77,7 +80,25 @@ def _carry_shapes(search: Search, runs: int) -> Carry:
     )
 
 
-def _trace_and_lower(search: Search, carry: Carry, shape: LaunchShape) -> KernelSource:
+def explain_kernel(
+    problem: Problem, algorithm: Algorithm, shape: LaunchShape = LaunchShape(), dtype: str = "float32"
+) -> list[tuple[str, list[str]]]:
+    """Return what each step of the compiler makes of one generation: a title and the lines of a listing each.
+
+    The steps: array IR, schedule, loop IR, loop IR without dead stores, shared memory, and C. Needs no GPU.
+    """
+    options = Options(compute=Compute(dtype=dtype), generations=1)
+    task = prepare_task(problem, (algorithm,), resolve_options(problem, options))
+    listings: list[tuple[str, list[str]]] = []
+    with jax.enable_x64(dtype == "float64"):
+        search = task.search()
+        _trace_and_lower(search, _carry_shapes(search, 1), shape, listings)
+    return listings
+
+
+def _trace_and_lower(
+    search: Search, carry: Carry, shape: LaunchShape, listings: list[tuple[str, list[str]]] | None = None
+) -> KernelSource:
     """Trace the generation of a single run, and generate the source of its kernel."""
     settings, carried = _per_run_settings(search), _per_run_carry(carry)
     objective = _with_library_trigonometry(search.objective)
@@ -92,7 +113,7 @@ def _trace_and_lower(search: Search, carry: Carry, shape: LaunchShape) -> Kernel
     with devices.tracing_for("gpu"):
         closed = jax.make_jaxpr(generation)(one_search, one_carry, key, jax.ShapeDtypeStruct((), jnp.int32))
     stop_part = None if carry.stop_state is None else len(carried) - 1
-    return lower_generation(closed, settings, carried, stop_part, REASON, shape)
+    return lower_generation(closed, settings, carried, stop_part, REASON, shape, listings)
 
 
 def _with_library_trigonometry(objective: TracedObjective | None) -> TracedObjective | None:

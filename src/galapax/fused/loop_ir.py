@@ -6,7 +6,8 @@ run over, branches, barriers and their scope, which array a statement loads from
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -31,12 +32,22 @@ class BarrierScope(Enum):
 
 
 class Phase(Enum):
-    """A step of a cooperative reduction, see cooperative_reductions.py."""
+    """A step of a cooperative reduction, see reductions.py."""
 
     WARP = "GIVE"  # each warp reduces, and leaves its partial result in a slot
     PUBLISH = "PASS"  # each block reduces its slot, and shows the others its partial result
     ATOMIC = "MEET"  # each block combines its partial result with that of the others by an atomic
     GATHER = "FETCH"  # each block combines what all blocks have published
+
+
+@dataclass
+class Buffer:
+    """An array shared by threads. name: its C variable. per_block: each block has its own copy."""
+
+    name: str
+    size: int
+    dtype: str
+    per_block: bool
 
 
 class Load(NamedTuple):
@@ -241,3 +252,34 @@ Statement = (
     Let | Declare | Assign | Store | Swap | Break | Barrier | Call | Accumulator | Accumulate | Reduce | For | If
     | OneThread
 )  # fmt: skip
+
+
+def describe_statements(statements: Iterable[Statement], indent: str = "") -> Iterator[str]:
+    """Yield the lines of a listing of statements: their fields that are not the default, and their bodies."""
+    for statement in statements:
+        bodies = statement.branches if isinstance(statement, If) else [("", getattr(statement, "body", []))]
+        texts = [type(statement).__name__]
+        for f in fields(statement):
+            value = getattr(statement, f.name)
+            if f.name not in ("body", "branches") and value != f.default:
+                texts.append(f"{f.name}={_describe_value(value)}")
+        yield indent + " ".join(texts)
+        for condition, body in bodies:
+            if condition or isinstance(statement, If):
+                yield f"{indent}  {f'when {condition}' if condition else 'else'}"
+            yield from describe_statements(body, indent + ("    " if isinstance(statement, If) else "  "))
+
+
+def _describe_value(value: object) -> str:
+    match value:
+        case Enum():
+            return value.name.lower()
+        case Load():
+            return f"load {value.text}"
+        case Lookup():
+            return value.text
+        case Mask():
+            return value.condition
+        case tuple():
+            return "(" + ", ".join(map(_describe_value, value)) + ")"
+    return str(value)

@@ -1,9 +1,9 @@
 """The operations that the compiler knows: one entry each, with all that its passes ask about an operation.
 
 A new elementwise operation is one line here: its C expression and, if it is dear, its cost. An operation that moves
-elements needs an index map (index_maps.py), and gains by an axis map (iteration_domains.py), by which the compiler sees
+elements needs an index map (index_maps.py), and gains by an axis map (schedule.py), by which the compiler sees
 which elements stay with their thread. Names are those of JAX's primitives; further ones are of galapax's own functions
-with C code (rng_intrinsics.py, bitplane_selection.py) and of nodes that graph.py builds.
+with C code (c/random.c, c/bitplanes.c) and of nodes that graph.py builds.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from galapax.fused import array_ir as ranges
 from galapax.fused import c_expressions as c
-from galapax.fused import control_flow, cooperative_reductions, index_maps, iteration_domains, thread_reductions
-from galapax.fused import value_ranges as ranges
+from galapax.fused import collectives, index_maps, reductions, schedule
 from galapax.fused.array_ir import Kind, OpSpec
 from galapax.fused.bitplane_selection import emit_replacement_index, emit_replacement_table
-from galapax.fused.scan import emit_scan
-
-DEAR = 8.0  # operations that a division, a root or a function of the C library costs, about
+from galapax.fused.collectives import emit_scan
+from galapax.fused.cost_model import DEAR
 
 
 def _elementwise(expression: Callable[..., str], cost: float = 1.0, **rules: Any) -> OpSpec:
-    return OpSpec(
-        Kind.ELEMENTWISE, cost, expression=expression, map_axes=iteration_domains.same_axes, is_static=True, **rules
-    )
+    return OpSpec(Kind.ELEMENTWISE, cost, expression=expression, map_axes=schedule.same_axes, is_static=True, **rules)
 
 
 def _view(emit: Callable[..., Any], map_axes: Callable[..., Any], keeps_order: bool = True) -> OpSpec:
@@ -44,27 +41,27 @@ def _join(emit: Callable[..., Any], map_axes: Callable[..., Any]) -> OpSpec:
 
 def _reduction(combiner: str, **rules: Any) -> OpSpec:
     return OpSpec(
-        Kind.REDUCTION, emit=thread_reductions.emit_reduction, map_axes=iteration_domains.free_axes, combiner=combiner,
+        Kind.REDUCTION, emit=reductions.emit_reduction, map_axes=schedule.free_axes, combiner=combiner,
         **rules,
     )  # fmt: skip
 
 
 def _arg_extreme(combiner: str) -> OpSpec:
     return OpSpec(
-        Kind.ARG_EXTREME, emit=thread_reductions.emit_arg_extreme, map_axes=iteration_domains.free_axes,
+        Kind.ARG_EXTREME, emit=reductions.emit_arg_extreme, map_axes=schedule.free_axes,
         value_range=ranges.position, combiner=combiner,
     )  # fmt: skip
 
 
 def _cumulative(combiner: str, **rules: Any) -> OpSpec:
     return OpSpec(
-        Kind.CUMULATIVE, emit=thread_reductions.emit_serial_scan, emit_collective=emit_scan, combiner=combiner, **rules
+        Kind.CUMULATIVE, emit=reductions.emit_serial_scan, emit_collective=emit_scan, combiner=combiner, **rules
     )
 
 
 def _scatter(combiner: str, **rules: Any) -> OpSpec:
     return OpSpec(
-        Kind.SCATTER, emit=index_maps.scatter, emit_collective=cooperative_reductions.emit_scatter, combiner=combiner,
+        Kind.SCATTER, emit=index_maps.scatter, emit_collective=collectives.emit_scatter, combiner=combiner,
         **rules,
     )  # fmt: skip
 
@@ -124,7 +121,7 @@ OPS: dict[str, OpSpec] = {
     "shift_right_arithmetic": _elementwise(c.shift),
     "population_count": _elementwise(c.call_typed_function("popcount")),
     "clz": _elementwise(c.call_typed_function("clz")),
-    # functions: of the C library, or faster ones of rng_intrinsics.py
+    # functions: of the C library, or faster ones of c/functions.c
     "exp": _elementwise(c.call_c_function("exp"), DEAR),
     "exp2": _elementwise(c.call_c_function("exp2")),
     "expm1": _elementwise(c.call_own_function("expm1"), DEAR),
@@ -155,14 +152,14 @@ OPS: dict[str, OpSpec] = {
     "normal_number": _elementwise(c.call_intrinsic, 30),
     "cauchy_number": _elementwise(c.call_intrinsic, 30),
     # the same elements in another shape
-    "broadcast_in_dim": _view(index_maps.broadcast_in_dim, iteration_domains.broadcast_axes),
-    "reshape": _view(index_maps.reshape, iteration_domains.squeezed_axes),
-    "squeeze": _view(index_maps.squeeze, iteration_domains.squeezed_axes),
-    "expand_dims": _view(index_maps.expand_dims, iteration_domains.squeezed_axes),
-    "transpose": _view(index_maps.transpose, iteration_domains.permuted_axes, keeps_order=False),
+    "broadcast_in_dim": _view(index_maps.broadcast_in_dim, schedule.broadcast_axes),
+    "reshape": _view(index_maps.reshape, schedule.squeezed_axes),
+    "squeeze": _view(index_maps.squeeze, schedule.squeezed_axes),
+    "expand_dims": _view(index_maps.expand_dims, schedule.squeezed_axes),
+    "transpose": _view(index_maps.transpose, schedule.permuted_axes, keeps_order=False),
     # some elements, or at other places
     "slice": _move(
-        index_maps.slice_elements, cost=0.0, map_axes=iteration_domains.sliced_axes, is_static=True, forwards_loads=True
+        index_maps.slice_elements, cost=0.0, map_axes=schedule.sliced_axes, is_static=True, forwards_loads=True
     ),
     "rev": _move(index_maps.reverse, is_static=True, forwards_loads=True),
     "tile": _move(index_maps.tile, is_static=True),
@@ -171,8 +168,8 @@ OPS: dict[str, OpSpec] = {
     "scan_row": _move(index_maps.index_row),
     "dynamic_slice": _move(index_maps.dynamic_slice),
     "dynamic_update_slice": _move(index_maps.dynamic_update_slice, value_range=None),
-    "concatenate": _join(index_maps.concatenate, iteration_domains.joined_axes),
-    "stack": _join(index_maps.stack, iteration_domains.stacked_axes),
+    "concatenate": _join(index_maps.concatenate, schedule.joined_axes),
+    "stack": _join(index_maps.stack, schedule.stacked_axes),
     "gather": OpSpec(Kind.GATHER, emit=index_maps.gather, value_range=ranges.gather, forwards_loads=True),
     "scatter": _scatter("", value_range=ranges.operand_or_update),
     "scatter-add": _scatter("add"),
@@ -188,23 +185,23 @@ OPS: dict[str, OpSpec] = {
     "reduce_xor": _reduction("xor"),
     "argmin": _arg_extreme("least"),
     "argmax": _arg_extreme("most"),
-    "dot_general": OpSpec(Kind.CONTRACTION, emit=thread_reductions.emit_dot),
+    "dot_general": OpSpec(Kind.CONTRACTION, emit=reductions.emit_dot),
     "cumsum": _cumulative("add"),
     "cumprod": _cumulative("mul"),
     "cummax": _cumulative("max", value_range=ranges.first_operand),
     "cummin": _cumulative("min", value_range=ranges.first_operand),
     # by all threads together
-    "sort": OpSpec(Kind.COLLECTIVE, emit_collective=cooperative_reductions.emit_rank_sort),
-    "cholesky": OpSpec(Kind.COLLECTIVE, emit_collective=cooperative_reductions.emit_cholesky),
+    "sort": OpSpec(Kind.COLLECTIVE, emit_collective=collectives.emit_rank_sort),
+    "cholesky": OpSpec(Kind.COLLECTIVE, emit_collective=collectives.emit_cholesky),
     "replacement_index": OpSpec(
         Kind.COLLECTIVE,
         emit=emit_replacement_index,
         emit_collective=emit_replacement_table,
         value_range=ranges.replacement_index,
     ),
-    "while": _control_flow(control_flow.emit_while),
-    "scan": _control_flow(control_flow.emit_scan_loop),
-    "cond": _control_flow(control_flow.emit_cond),
+    "while": _control_flow(collectives.emit_while),
+    "scan": _control_flow(collectives.emit_scan_loop),
+    "cond": _control_flow(collectives.emit_cond),
     # arrays that are always stored
     "alloc": _elementwise(c.same, is_unique=True, is_stored=True),
     "bitplanes": _elementwise(c.same, is_stored=True),

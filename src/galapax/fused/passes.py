@@ -15,6 +15,7 @@ from galapax.fused.loop_ir import (
     Assign,
     Axis,
     Barrier,
+    Buffer,
     Call,
     For,
     If,
@@ -25,16 +26,6 @@ from galapax.fused.loop_ir import (
     Swap,
     Value,
 )
-
-
-@dataclass
-class Buffer:
-    """An array shared by threads. name: its C variable. per_block: each block has its own copy."""
-
-    name: str
-    size: int
-    dtype: str
-    per_block: bool
 
 
 def padded_bytes(buffer: Buffer) -> int:

@@ -104,7 +104,8 @@ def environment() -> tuple[str, ...]:
 def code_version() -> str:
     """A text that changes when any file of the package does."""
     root = Path(__file__).parents[1]
-    facts = sorted((str(f.relative_to(root)), f.stat().st_size, f.stat().st_mtime_ns) for f in root.rglob("*.py"))
+    sources = [*root.rglob("*.py"), *root.glob("fused/c/*.c")]
+    facts = sorted((str(f.relative_to(root)), f.stat().st_size, f.stat().st_mtime_ns) for f in sources)
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 

@@ -1,10 +1,5 @@
-"""C of cooperative operations: reductions, scans and Cholesky factorisations."""
-
-from __future__ import annotations
-
-_REDUCE_C = r"""
 /* a reduction: each warp gives its part; in a team a block adds up its parts and passes them on; then every thread
-   takes the whole. A block of one warp knows it at once. cooperative_reductions.py says which way is taken when. */
+   takes the whole. A block of one warp knows it at once. reductions.py says which way is taken when. */
 #define PART (16 * WARPS)
 #define TEAM_PART (16 * TEAM)
 #define ROOM(n) (parts + (n) * PART)
@@ -151,9 +146,7 @@ static T fold_##N(T s, const T *of, int n) { \
 FN void give_##N(T x, char *at) { *(T *)at = x; } \
 FN T take_##N(const char *at) { return *(const T *)at; }
 #endif
-"""
 
-_ARG_EXTREME_C = r"""
 #define AHEAD(T, N, SIGN) \
 FN int ahead_##N(T a, int i, T b, int j) { \
     return a SIGN b || (a != a && b == b) || ((a == b || (a != a && b != b)) && i < j); } \
@@ -192,104 +185,3 @@ static int fold_##N(T *s, int at, const T *of, const int *places, int n) { \
 FN void give_##N(T x, int i, char *at) { (void)x; *(int *)at = i; } \
 FN int take_##N(const char *at) { return *(const int *)at; }
 #endif
-"""
-
-_SCAN_C = r"""
-/* running sums: each warp has a piece of a row, 32 numbers at a time; alone: each block makes all of it for itself */
-#ifdef __CUDACC__
-#define PIECE_TURNS(n, alone) (((n) - 1) / ((alone) ? BLOCK : THREADS) + 1)
-#define OVER_PIECE(turn, k, n, alone) for (int turn = 0, k = \
-    (((alone) ? WARP : MEMBER * WARPS + WARP) * PIECE_TURNS(n, alone)) * 32 + LANE; \
-    turn < PIECE_TURNS(n, alone); turn++, k += 32)
-#define HOLDS(n, alone) (PIECE_TURNS(n, alone) <= 16)
-#define HELD(n, alone) (HOLDS(n, alone) ? PIECE_TURNS(n, alone) : 1)
-#define PIECE_GIVE(N, x, n) give_##N(x, ROOM(n))
-#define PIECE_GIVE_BITS(N, x, n) if (LANE == 0) ((int *)ROOM(n))[WARP] = x
-#define PIECE_BEFORE(N, none, n, alone) before_##N(none, ROOM(n), TEAM_ROOM(n), alone)
-#define SCAN(T, OP, N) \
-FN T run_##N(T *before, T x) { \
-    for (int k = 1; k < 32; k <<= 1) { T y = __shfl_up_sync(0xffffffffu, x, k); if (LANE >= k) x = OP(y, x); } \
-    T here = OP(*before, x); \
-    *before = OP(*before, __shfl_sync(0xffffffffu, x, 31)); \
-    return here; } \
-FN T before_##N(T none, const char *at, const char *team_at, int alone) { \
-    T before = none; \
-    if (TEAM > 1 && !alone && MEMBER) before = gather_##N(none, team_at, MEMBER); \
-    T ahead = LANE < WARP ? ((const T *)at)[LANE] : none; \
-    return WARPS > 1 ? OP(before, whole_##N(ahead)) : before; }
-FN u32 voted(u32 x) { return __ballot_sync(0xffffffffu, (int)x); }
-FN int run_bits(int *before, u32 all) {
-    int here = *before + __popc(all & (0xffffffffu >> (31 - LANE)));
-    *before += __popc(all);
-    return here; }
-#else
-#define OVER_PIECE(turn, k, n, alone) for (int turn = 0, k = 0; k < (n); k++)
-#define HOLDS(n, alone) 0
-#define HELD(n, alone) 1
-#define PIECE_GIVE(N, x, n)
-#define PIECE_GIVE_BITS(N, x, n)
-#define PIECE_BEFORE(N, none, n, alone) none
-#define SCAN(T, OP, N) FN T run_##N(T *before, T x) { *before = OP(*before, x); return *before; }
-FN u32 voted(u32 x) { return x; }
-FN int run_bits(int *before, u32 all) { *before += (int)all; return *before; }
-#endif
-"""
-
-_CHOLESKY_C = r"""
-/* matrices d x d become their lower factors, what is above the diagonal stays; NaN where not positive definite */
-#ifdef __CUDACC__
-#define CHOLESKY(T, N, ROOT) \
-FN void cholesky_##N(T *all, int count, int d) { \
-    for (int m = MEMBER * WARPS + WARP; m < count; m += TEAM * WARPS) { \
-        T *a = all + m * d * d, pivot = 0; \
-        for (int k = 0; k < d; k++) { \
-            for (int first = k; first < d; first += 32) { \
-                int i = first + LANE; \
-                T s = i < d ? a[i * d + k] : 0; \
-                if (i < d) for (int j = 0; j < k; j++) s -= a[i * d + j] * a[k * d + j]; \
-                if (first == k) pivot = ROOT(__shfl_sync(0xffffffffu, s, 0)); \
-                if (i < d) a[i * d + k] = i == k ? pivot : s / pivot; } \
-            __syncwarp(); } \
-        if (!(pivot > 0)) for (int i = LANE; i < d * d; i += 32) a[i] = ROOT((T)-1); } }
-#else
-#define CHOLESKY(T, N, ROOT) \
-FN void cholesky_##N(T *all, int count, int d) { \
-    for (T *a = all; a < all + count * d * d; a += d * d) { \
-        T pivot = 0; \
-        for (int k = 0; k < d; k++) \
-            for (int i = k; i < d; i++) { \
-                T s = a[i * d + k]; \
-                for (int j = 0; j < k; j++) s -= a[i * d + j] * a[k * d + j]; \
-                if (i == k) pivot = ROOT(s); \
-                a[i * d + k] = i == k ? pivot : s / pivot; } \
-        if (!(pivot > 0)) for (int i = 0; i < d * d; i++) a[i] = ROOT((T)-1); } }
-#endif
-CHOLESKY(float, f32, sqrtf)
-CHOLESKY(double, f64, sqrt)
-"""
-
-
-def _instantiate_types() -> str:
-    """Return the macro calls that define each operation for each type."""
-    lines = []
-    types = {"f32": "float", "f64": "double", "i32": "int", "u32": "u32", "i64": "long long", "u64": "u64"}
-    for suffix, c_type in types.items():
-        operations = ["add", "mul", "max", "min"] + (["and", "or", "xor"] if suffix[0] != "f" else [])
-        for op in operations:
-            name = f"{op}_{suffix}"
-            warp_reduction = {"max": f"MOST_OF({c_type}, {name})", "min": f"LEAST_OF({c_type}, {name})"}.get(op)
-            if op == "add" and suffix in ("i32", "u32"):
-                warp_reduction = f"ADDED({c_type}, {name}, {name})"
-            lines.append(f"PARTS({c_type}, {name}, {name}, {warp_reduction or f'SHUFFLED({c_type}, {name}, {name})'})")
-            if op in ("add", "mul", "max", "min"):
-                lines.append(f"SCAN({c_type}, {name}, {name})")
-            if op == "add" and suffix[0] != "f":
-                lines.append(f"MEET_SUM({c_type}, {'u32' if suffix[1:] == '32' else 'u64'}, {name})")
-            elif op in ("max", "min"):
-                lines.append(f"MEET_{'MOST' if op == 'max' else 'LEAST'}({c_type}, {name})")
-        lines.append(f"BEST({c_type}, least_{suffix}, <, FIRST_LEAST({c_type}, least_{suffix}))")
-        lines.append(f"BEST({c_type}, most_{suffix}, >, FIRST_MOST({c_type}, most_{suffix}))")
-    return "\n".join(lines)
-
-
-COOPERATIVE_C = "".join((_REDUCE_C, _ARG_EXTREME_C, _SCAN_C, _instantiate_types(), _CHOLESKY_C))
