@@ -72,7 +72,7 @@ from galapax.numerics import compile_cache, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
 from galapax.objective.evaluation_log import NO_RUN, EvaluationLog, Failed
 from galapax.objective.function_identity import is_differentiable
-from galapax.objective.pool import Answer, Call, Failure
+from galapax.objective.pool import Answer, CallOutcome, Failure
 from galapax.objective.traced import Traced, trace
 from galapax.results.evaluations import Evaluations, tabulate_evaluations
 from galapax.results.result import Result
@@ -313,7 +313,7 @@ class Optimizer:
     def _note(self, point: np.ndarray, answer: Answer, merit: tuple[float, float], is_known: bool) -> None:
         """Add a value to the log."""
         run, generation = (NO_RUN, 0) if is_known else (self._run, self.generation + 1)
-        row = self._log.append(point, Call(answer, process=0), run, generation)
+        row = self._log.append(point, CallOutcome(answer, process=0), run, generation)
         if merit < self._best_merit or self._best_row is None:
             self._best_row, self._best_merit = row, merit
         if is_known:

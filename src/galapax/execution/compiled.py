@@ -41,7 +41,7 @@ GPU_OPTIONS: dict[str, str | bool] = {
 }  # else the state is copied
 
 
-Call = tuple[
+ProgramCall = tuple[
     Any, ...
 ]  # the arguments of `CompileTimer.program`: a function, its static and its other arguments, options
 Pace = tuple[int, float]  # generations of a chunk, and its seconds
@@ -59,13 +59,13 @@ class Backend(Protocol):
     def can_precompile(self, batch: Slice) -> bool:
         """Return whether the programs of a slice can be compiled before it begins."""
 
-    def init_program(self, batch: Slice) -> Call:
+    def init_program(self, batch: Slice) -> ProgramCall:
         """Return the program that computes the first carry of a slice."""
 
     def load(self, batch: Slice) -> None:
         """Prepare what the chunks of a slice with a carry need besides it, such as a kernel."""
 
-    def first_chunk(self, batch: Slice) -> Call:
+    def first_chunk(self, batch: Slice) -> ProgramCall:
         """Return the program of the first chunk of a slice."""
 
     def recall_pace(self, batches: list[Slice]) -> Pace:
@@ -166,13 +166,13 @@ class XlaBackend:
     def can_precompile(self, batch: Slice) -> bool:
         return self.on_cpu and not batch.search.n_devices and len(devices.local_devices()) == 1
 
-    def init_program(self, batch: Slice) -> Call:
+    def init_program(self, batch: Slice) -> ProgramCall:
         return Search.init_and_start, (), (batch.search, batch.keys, batch.initial)
 
     def load(self, batch: Slice) -> None:
         """Do nothing: a chunk needs the carry alone."""
 
-    def first_chunk(self, batch: Slice) -> Call:
+    def first_chunk(self, batch: Slice) -> ProgramCall:
         return self._cpu_chunk(batch, np.zeros(2, np.int32))
 
     def recall_pace(self, batches: list[Slice]) -> Pace:
@@ -208,7 +208,7 @@ class XlaBackend:
 
         return map_slices(self.threads, batches, chunk, advance)
 
-    def _cpu_chunk(self, batch: Slice, span: np.ndarray) -> Call:
+    def _cpu_chunk(self, batch: Slice, span: np.ndarray) -> ProgramCall:
         """Return the program of a slice's chunks on a CPU, of any length."""
         arguments = (batch.search, batch.keys, batch.carry, span)
         return _chunk, (self.rows,), arguments, (2,), batch.search.algorithm.traits.fast_compile
@@ -243,7 +243,7 @@ def map_slices(
     return map_on_threads(threads, lambda batch: work(batch, programs[batch.device]), batches)
 
 
-def _finish_program(batch: Slice, cells: Array) -> Call:
+def _finish_program(batch: Slice, cells: Array) -> ProgramCall:
     """Return the program that extracts the results of a slice."""
     return searching.finish, (batch.n_cells,), (batch.search, batch.carry, cells)
 

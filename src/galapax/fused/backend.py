@@ -22,7 +22,7 @@ from jax.experimental import buffer_callback
 
 from galapax.core.algorithm import estimate_cost
 from galapax.core.errors import experimental
-from galapax.execution.compiled import Call, Pace
+from galapax.execution.compiled import Pace, ProgramCall
 from galapax.execution.host_loop import Slice
 from galapax.execution.memory import map_on_threads
 from galapax.execution.search import Carry, Search
@@ -129,7 +129,7 @@ class KernelBackend:
     def can_precompile(self, batch: Slice) -> bool:
         return True
 
-    def init_program(self, batch: Slice) -> Call:
+    def init_program(self, batch: Slice) -> ProgramCall:
         return _init_carry, (), (batch.search, batch.keys, batch.initial)
 
     def load(self, batch: Slice) -> None:
@@ -138,7 +138,7 @@ class KernelBackend:
         kernel = compile_kernel(batch.search, len(batch.cells), self.for_cpu, self.clock)
         self._kernels[id(batch)] = kernel, kernels.find_layout(batch.search, batch.carry)
 
-    def first_chunk(self, batch: Slice) -> Call:
+    def first_chunk(self, batch: Slice) -> ProgramCall:
         return self._chunk(batch, 0, self.plan_chunk(0, 0.0))
 
     def recall_pace(self, batches: list[Slice]) -> Pace:
@@ -160,7 +160,7 @@ class KernelBackend:
     def advance(self, batches: list[Slice], first: int, count: int) -> list[list[Array]]:
         chunks = [self._chunk(batch, first, count) for batch in batches]
 
-        def call(chunk: Call) -> Any:
+        def call(chunk: ProgramCall) -> Any:
             function, static, arguments = chunk
             return self.clock.call(function, static, *arguments)
 
@@ -170,7 +170,7 @@ class KernelBackend:
             batch.carry, batch.last_rows = carry, [history]
         return [[summary] for _, _, summary in results]
 
-    def _chunk(self, batch: Slice, first: int, count: int) -> Call:
+    def _chunk(self, batch: Slice, first: int, count: int) -> ProgramCall:
         """Return the call that computes a chunk of a slice."""
         rows = next(r for r in self.rows if r >= count)
         kernel, layout = self._kernels[id(batch)]

@@ -23,7 +23,7 @@ from galapax.core.problem import (
 from galapax.objective import pool
 from galapax.objective.evaluation_log import EvaluationLog, Failed, WorkerTraceback
 from galapax.objective.function_identity import check_arity, check_names
-from galapax.objective.pool import Answer, Call, Failure, Functions
+from galapax.objective.pool import Answer, CallOutcome, Failure, Functions
 from galapax.objective.remote import RemoteEvaluator
 
 MAX_SHOWN_FAILURES = 5  # failed points that are kept for the result
@@ -112,7 +112,7 @@ class BlackBox:
 
     def memory(self) -> dict[str, object]:
         """Return the state for a checkpoint: the log, with the calls of the present generation that have ended."""
-        under_way: list[tuple[np.ndarray, Call, int]] = []
+        under_way: list[tuple[np.ndarray, CallOutcome, int]] = []
         if self._under_way is not None and self.remote is not None:
             points, places, rows = self._under_way
             calls = zip(places, self.remote.calls, strict=False)
@@ -318,7 +318,7 @@ class BlackBox:
         """
         if self.interrupted or not places:
             return
-        calls: list[Call | None] = []
+        calls: list[CallOutcome | None] = []
         self._under_way = (points, places, rows)
         try:
             self.calling = True
@@ -354,7 +354,7 @@ class BlackBox:
             if self.late() or (ends_at_failure and is_failure) or is_first_error:
                 return
 
-    def _note_call(self, point: np.ndarray, place: int, call: Call, rows: list[int | None]) -> None:
+    def _note_call(self, point: np.ndarray, place: int, call: CallOutcome, rows: list[int | None]) -> None:
         row = rows[place]
         if row is None:
             rows[place] = self.log.append(point, call, int(self._runs[place]))

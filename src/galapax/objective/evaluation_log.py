@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.problem import OUTPUT_NAMES, CandidateEvaluation, EqTolerance
-from galapax.objective.pool import Answer, Call, Failure
+from galapax.objective.pool import Answer, CallOutcome, Failure
 
 RESAMPLES = 3  # fresh points that may take the place of one that failed
 
@@ -137,10 +137,10 @@ class EvaluationLog:
         """Begin the log with points (k, d) whose values were known before; they belong to generation 0 of no run."""
         if not len(self):
             for point, answer in zip(points, answers, strict=True):
-                self.append(point, Call(answer), NO_RUN, generation=0)
+                self.append(point, CallOutcome(answer), NO_RUN, generation=0)
             self._n_closed, self._widths = len(self), dict(widths)
 
-    def append(self, point: np.ndarray, call: Call, run: int, generation: int | None = None) -> int:
+    def append(self, point: np.ndarray, call: CallOutcome, run: int, generation: int | None = None) -> int:
         """Add a call and return its row. generation: that it belongs to, if not to the present one of its run."""
         entry = self._entry(point, call, run, generation)
         self._entries.append(entry)
@@ -149,11 +149,11 @@ class EvaluationLog:
             self.n_known += 1
         return len(self) - 1
 
-    def _entry(self, point: np.ndarray, call: Call, run: int, generation: int | None = None) -> LogEntry:
+    def _entry(self, point: np.ndarray, call: CallOutcome, run: int, generation: int | None = None) -> LogEntry:
         generation = self.n_completed[run] + 1 if generation is None else generation
         return LogEntry(point.tobytes(), call.answer, call.seconds, self._worker_number(call), run, generation)
 
-    def amend(self, row: int, call: Call) -> None:
+    def amend(self, row: int, call: CallOutcome) -> None:
         """Replace what came of an open call, after a retry."""
         entry = self._entries[row - self._n_packed]
         seconds = call.seconds if np.isnan(entry.seconds) else entry.seconds + np.nan_to_num(call.seconds)
@@ -245,7 +245,7 @@ class EvaluationLog:
 
     # --- checkpoints ---
 
-    def to_plain(self, under_way: Iterable[tuple[np.ndarray, Call, int]] = ()) -> dict[str, Any]:
+    def to_plain(self, under_way: Iterable[tuple[np.ndarray, CallOutcome, int]] = ()) -> dict[str, Any]:
         """Return the log as plain data. under_way: calls of runs that have ended and are not in it yet."""
         n_loose = self._n_closed - self._n_packed
         completed = _concatenate([*self._tables, _tabulate(self._entries[:n_loose], self._widths)], self._widths)
@@ -303,7 +303,7 @@ class EvaluationLog:
         for entry in self._entries[max(0, first - self._n_packed) :]:
             yield entry.point
 
-    def _worker_number(self, call: Call) -> int:
+    def _worker_number(self, call: CallOutcome) -> int:
         if call.process is None:
             return -1
         return self._worker_numbers.setdefault(call.process, self._first_worker_number + len(self._worker_numbers))

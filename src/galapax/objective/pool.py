@@ -51,7 +51,7 @@ class Failure(NamedTuple):
 Answer = dict[str, np.ndarray] | Failure  # of one point: the numbers by name ("fun", "ineq", "eq")
 
 
-class Call(NamedTuple):
+class CallOutcome(NamedTuple):
     """An evaluation of one point. seconds: in the functions. process: that made it, None if it was lost."""
 
     answer: Answer
@@ -73,7 +73,7 @@ class TaskResult(NamedTuple):
     load them.
     """
 
-    calls: list[Call]
+    calls: list[CallOutcome]
     process: int
     missing: bool = False
     unloadable: str = ""
@@ -120,21 +120,21 @@ def _without_cause(answer: Answer) -> Answer:
     return answer._replace(cause=None) if isinstance(answer, Failure) else answer
 
 
-def call_functions(functions: Functions, points: np.ndarray) -> list[Call]:
+def call_functions(functions: Functions, points: np.ndarray) -> list[CallOutcome]:
     """Evaluate points (n, d) in this process."""
     if not functions.vectorized:
         return [call_point(functions.calls, x) for x in points]
     start = time.perf_counter()
     answers = evaluate_vectorized(functions.calls, points)
     seconds = (time.perf_counter() - start) / max(1, len(points))
-    return [Call(answer, seconds, os.getpid()) for answer in answers]
+    return [CallOutcome(answer, seconds, os.getpid()) for answer in answers]
 
 
-def call_point(calls: Mapping[str, Callable[..., object]], x: np.ndarray) -> Call:
+def call_point(calls: Mapping[str, Callable[..., object]], x: np.ndarray) -> CallOutcome:
     """Evaluate one point (d,) in this process."""
     start = time.perf_counter()
     answer = evaluate_point(calls, x)
-    return Call(answer, time.perf_counter() - start, os.getpid())
+    return CallOutcome(answer, time.perf_counter() - start, os.getpid())
 
 
 def evaluate_point(calls: Mapping[str, Callable[..., object]], x: np.ndarray) -> Answer:

@@ -22,14 +22,14 @@ from galapax.core.checks import pluralize
 from galapax.core.errors import InputError, warn
 from galapax.core.options import Workers
 from galapax.objective import pool
-from galapax.objective.pool import Call, Failure, Functions, Pool, TaskResult
+from galapax.objective.pool import CallOutcome, Failure, Functions, Pool, TaskResult
 
 AUTO_WORKERS_TIMEOUT = 300.0  # seconds without a living worker, where the executor can tell
 CHECK_SECONDS = 0.5  # between two looks at which workers are alive
 QUIET_SECONDS = 5.0  # without a living worker, before somebody is told: one may be about to start again
 
 
-class Liveness:
+class WorkerLiveness:
     """Watches for how long no worker has been alive. A worker that evaluates for hours is alive.
 
     timeout: seconds without one after which `check` gives a reason to end the run, None for never. "auto": 300 s once
@@ -134,10 +134,10 @@ class RemoteEvaluator:
         self._seen_breaking: Counter[int] = Counter()
         self._points = np.zeros((0, 0))
         self._reached = 0  # so many of them were sent
-        self._calls: list[Call | None] = []
+        self._calls: list[CallOutcome | None] = []
         self._spent = 0.0  # seconds in the functions, of the last call
         self._unpaid: int | None = 0  # calls in which handing over took longer than that, or None if it pays
-        self.liveness = Liveness(workers.workers_timeout)
+        self.liveness = WorkerLiveness(workers.workers_timeout)
         self._without_process: set[futures.Future[TaskResult]] = set()  # tasks whose process was gone at the last check
         self._restart_at: float | None = None  # when to start a pool again that could not start
         self._restart_pause = RESTART_SECONDS
@@ -155,7 +155,7 @@ class RemoteEvaluator:
         pool.forget_functions(self._key)
         self.pool.close()
 
-    def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[Call | None]:
+    def __call__(self, points: np.ndarray, late: Callable[[], bool]) -> list[CallOutcome | None]:
         """Evaluate points and return what came of them; None for those that were not reached once it was late."""
         self._cancel_pending()
         self._points, self._calls, self._reached = points, [None] * len(points), 0
@@ -201,7 +201,7 @@ class RemoteEvaluator:
             )
 
     @property
-    def calls(self) -> list[Call | None]:
+    def calls(self) -> list[CallOutcome | None]:
         """What has come so far of the points that are being evaluated."""
         return self._calls
 
@@ -222,7 +222,7 @@ class RemoteEvaluator:
     def send(self, row: int) -> None:
         self._waiting.append(Chunk([row]))
 
-    def poll(self, late: Callable[[], bool], max_rows: int) -> list[tuple[int, Call]]:
+    def poll(self, late: Callable[[], bool], max_rows: int) -> list[tuple[int, CallOutcome]]:
         """Wait for rows of the stream that were evaluated, one to `max_rows`; none once it is late or halted."""
         self.liveness.reset()
         while not self.halted:
@@ -258,7 +258,7 @@ class RemoteEvaluator:
             if self._seen_breaking[row] < MAX_CRASHES_PER_ROW:
                 self._waiting.append(chunk)
             else:
-                self._calls[row] = Call(Failure("the worker process was lost"))
+                self._calls[row] = CallOutcome(Failure("the worker process was lost"))
 
     def chunk_size(self, n_remaining: int) -> int:
         """How many of the rows that are left the next task takes: fewer and fewer, so that the workers end together,
@@ -351,7 +351,7 @@ class RemoteEvaluator:
             if never_started:
                 self._waiting.extendleft(Chunk(other.rows) for other in reversed(lost))
             elif level == ONE_AT_A_TIME:
-                self._calls[chunk.rows[0]] = Call(_crash_failure(error))
+                self._calls[chunk.rows[0]] = CallOutcome(_crash_failure(error))
             else:
                 self._retry_alone += [Chunk([row]) for other in lost for row in other.rows]
             return
@@ -390,7 +390,7 @@ class RemoteEvaluator:
     def _give_up(self, chunk: Chunk, failure: Failure) -> None:
         """Mark the row of a lost task as failed; the rows of a larger one are retried one per task."""
         if len(chunk.rows) == 1:
-            self._calls[chunk.rows[0]] = Call(failure)
+            self._calls[chunk.rows[0]] = CallOutcome(failure)
         else:
             self._retry_alone += [Chunk([row]) for row in chunk.rows]
 
