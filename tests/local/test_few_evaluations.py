@@ -124,11 +124,11 @@ def test_constraints_of_models_hold_at_their_minimiser_and_the_least_violation_i
     hessian = np.zeros((2, 2, 2))
     box = np.full(2, -1.0), np.full(2, 1.0)
     possible = Quadratic(np.array([0.0, 0.5]), gradient, hessian)  # x >= 0.5
-    s = minimize_with_constraints(possible, 1, *box, np.ones(1))
+    s = minimize_with_constraints(possible, 1, np.ones(1), *box)
     np.testing.assert_allclose(s, [0.5, -1.0], atol=1e-6)
     assert possible(s)[1] <= 0
     impossible = Quadratic(np.array([0.0, 3.0]), gradient, hessian)  # x >= 3, outside
-    np.testing.assert_allclose(minimize_with_constraints(impossible, 1, *box, np.ones(1)), [1.0, -1.0], atol=1e-5)
+    np.testing.assert_allclose(minimize_with_constraints(impossible, 1, np.ones(1), *box), [1.0, -1.0], atol=1e-5)
 
 
 def test_kendalls_tau_is_one_for_the_same_order_and_minus_one_for_the_opposite():
@@ -255,7 +255,7 @@ def test_a_constraint_that_stays_near_zero_keeps_its_scale():
 def test_the_better_of_two_minima_of_the_models_is_taken_where_no_step_improves():
     # x^2 >= 1 from x = 0: the first derivative is 0, and only points away from there show a way
     model = Quadratic(np.array([0.0, 1.0]), np.array([[1.0], [0.0]]), np.array([[[0.0]], [[-2.0]]]))
-    s = minimize_with_constraints(model, 1, np.array([-2.0]), np.array([2.0]), np.ones(1))
+    s = minimize_with_constraints(model, 1, np.ones(1), np.array([-2.0]), np.array([2.0]))
     np.testing.assert_allclose(s, [-2.0], atol=1e-6)
 
 

@@ -253,7 +253,8 @@ class SearchMemory:
             starts_known = len(groups) == 1 and bool(is_known[0])  # before anything was asked for
             step = self._steps.pop(name(groups[-1].start), None) if groups and not starts_known else None
             if step is None:
-                search = FewEvaluations(len(lower), seed_of(seed), grid=grid if grid.levels.any() else None)
+                grid_or_none = grid if grid.levels.any() else None
+                search = FewEvaluations(len(lower), seed_of(seed), grid=grid_or_none, n_parallel=n)
             else:
                 search = step.search
             for rows in groups if step is None else groups[-1:]:

@@ -32,6 +32,7 @@ FIRST_SIGMA = 0.2  # of the surrogate-assisted search, share of the box
 MODEL_FINAL_RADIUS = 1e-5  # of the trust region, before differences take over
 OFFSET = 0.05  # share of the box by which a first point differs from the middle, so that runs differ
 MARGIN = 0.1  # share of the box at each side in which no descent begins
+MAX_START_DRAWS = 10  # of a point to descend from, until the nearest evaluated one did not fail
 SAME_END, SAME_END_VALUE = 1e-4, 1e-10  # two descents ended alike: shares of the box and of the range of all values
 AGREEING_DESCENTS = 5  # that end at the best point before the search counts as done
 AGREEING_CONVEX_DESCENTS = 2  # the same where no evaluated point contradicts that the problem is convex
@@ -106,7 +107,8 @@ class FewEvaluations:
     """Ask for points of the unit box and tell their values.
 
     dim: number of variables. seed: of all random choices. eq_tolerance: within which an equality holds. start: the
-    first point (d,), the middle of the box by default. grid: of discrete variables.
+    first point (d,), the middle of the box by default. grid: of discrete variables. n_parallel: points that are asked for
+    at a time.
     """
 
     def __init__(
@@ -116,8 +118,9 @@ class FewEvaluations:
         eq_tolerance: float = 0.0,
         start: np.ndarray | None = None,
         grid: Grid | None = None,
+        n_parallel: int = 1,
     ) -> None:
-        self.grid = grid
+        self.grid, self.n_parallel = grid, n_parallel
         self.log = SampleLog(dim, eq_tolerance)
         self.random = np.random.default_rng(seed)
         middle = 0.5 + OFFSET * self.random.uniform(-1.0, 1.0, dim)
@@ -245,6 +248,8 @@ class FewEvaluations:
         A search by variables counts as one that leads from the beginning, as it knows more of the problem.
         """
         leads = member.best <= min(other.best for other in self.members)
+        if leads and self.n_parallel > 1:  # however many others fill the places that it leaves
+            return member.evaluations / (LEADER_WEIGHT * max(1, len(self.members) - 1))
         if member.name == "coordinates":
             return member.evaluations / (ADDITIVE_WEIGHT if leads else LEADER_WEIGHT)
         return member.evaluations / (LEADER_WEIGHT if leads else 1.0)
@@ -270,16 +275,17 @@ class FewEvaluations:
                 start = self.choose_start()
                 continue
             if self.grid is not None:
-                descent = MixedDescent(self.log, row, self.grid, self.random)
+                descent = MixedDescent(self.log, row, self.grid, self.random, self.n_parallel)
                 yield from attribute(NEIGHBOURS, descent.run())
                 self.descents += 1
                 start = self.choose_start()
                 continue
             if self.log.is_constrained:
-                models = TrustRegion(self.log, row, final_radius=MODEL_FINAL_RADIUS)
+                models = TrustRegion(self.log, row, final_radius=MODEL_FINAL_RADIUS, n_parallel=self.n_parallel)
                 yield from attribute(MODELS, models.run())
                 row = models.row
-            search = SQPByDifferences(self.log, row, FIRST_RADIUS if not self.log.is_constrained else POLISH_RADIUS)
+            radius = POLISH_RADIUS if self.log.is_constrained else FIRST_RADIUS
+            search = SQPByDifferences(self.log, row, radius, self.n_parallel)
             yield from attribute(SQP, search.run())
             self.descents += 1
             if search.converged:
@@ -304,7 +310,7 @@ class FewEvaluations:
         population = None
         while True:
             mean = self.log.x[self.log.best()].copy()
-            search = SurrogateCMAES(self.log, mean, FIRST_SIGMA, self.random, population)
+            search = SurrogateCMAES(self.log, mean, FIRST_SIGMA, self.random, population, self.n_parallel)
             yield from attribute(SURROGATE, search.run() if self.grid is None else snap_moves(search.run(), self.grid))
             population = 2 * search.population
 
@@ -317,7 +323,11 @@ class FewEvaluations:
             return self.grid.snap(start)
         if self.grid is not None:
             return self.grid.snap(self.random.uniform(size=self.log.dim))
-        return self.random.uniform(MARGIN, 1.0 - MARGIN, self.log.dim)
+        for _ in range(MAX_START_DRAWS):
+            start = self.random.uniform(MARGIN, 1.0 - MARGIN, self.log.dim)
+            if not self.log.is_near_failure(start):
+                break
+        return start
 
 
 def snap_moves(moves: Moves, grid: Grid) -> Moves:

@@ -6,6 +6,9 @@ import numpy as np
 
 ORDINARY_EXPONENT = 160  # of two; values that begin beyond it, or below its reciprocal, are divided by their size
 MAX_VALUE = 1e120  # of what is remembered then, so that squares of differences do not overflow
+FAILURE_REACH = 4.0  # distances to the nearest failed point, within which points tell where evaluations fail
+FAILURE_RIDGE, MAX_MARGIN_STEPS = 1e-3, 20  # of the half-space between failed and sound points
+INSIDE = 0.01  # of the margin, by which a sound point lies within the half-space, at least
 SAME_POINT = 1e-9  # share of the box within which two points are one
 CONVEXITY_TOLERANCE = 1e-6  # errors of slopes by differences, as a share of the range of the values
 
@@ -51,6 +54,42 @@ class SampleLog:
     def n_sound(self) -> int:
         """How many points have a value."""
         return int(np.isfinite(self.objective).sum()) if self.n else 0
+
+    @property
+    def failed(self) -> np.ndarray:
+        """Which points failed (n,)."""
+        return np.isnan(self.objective)
+
+    def is_near_failure(self, x: np.ndarray) -> bool:
+        """Whether the nearest evaluated point failed."""
+        return self.n > 0 and bool(self.failed[int(np.argmin(np.sum((self.x - x) ** 2, axis=1)))])
+
+    def separate_failures(self, x: np.ndarray) -> tuple[float, np.ndarray] | None:
+        """A half-space c + g.s <= 0 of displacements s from a sound point, in which evaluations may succeed; None if no
+        point failed.
+
+        It separates failed from sound points around x with the largest margin, by squared hinge losses (Cortes & Vapnik
+        1995, doi:10.1007/BF00994018), both kinds with the same weight.
+        """
+        failed = self.failed
+        if not failed.any():
+            return None
+        s = self.x - x
+        distance = np.linalg.norm(s, axis=1)
+        unit = max(float(distance[failed].min()), SAME_POINT)
+        near = distance <= FAILURE_REACH * unit
+        label = np.where(failed[near], 1.0, -1.0)
+        weight = np.where(label > 0, 1.0 / np.sum(label > 0), 1.0 / max(np.sum(label < 0), 1))
+        features = np.concatenate([np.ones((len(label), 1)), s[near] / unit], axis=1)
+        ridge = FAILURE_RIDGE * np.diag(np.r_[0.0, np.ones(self.dim)])
+        w, inside_margin = np.zeros(1 + self.dim), np.ones(len(label), bool)
+        for _ in range(MAX_MARGIN_STEPS):
+            rows = features[inside_margin] * weight[inside_margin, None]
+            w = np.linalg.lstsq(rows.T @ features[inside_margin] + ridge, rows.T @ label[inside_margin], rcond=None)[0]
+            previous, inside_margin = inside_margin, label * (features @ w) < 1.0
+            if np.array_equal(previous, inside_margin) or not inside_margin.any():
+                break
+        return min(float(w[0]), -INSIDE), w[1:] / unit
 
     @property
     def x(self) -> np.ndarray:

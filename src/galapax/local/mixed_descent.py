@@ -58,11 +58,13 @@ class Grid(NamedTuple):
 class MixedDescent:
     """One descent from an evaluated point to one that no neighbour betters.
 
-    `run` yields points (k, d) and receives their rows in the log.
+    `run` yields points (k, d) and receives their rows in the log. n_parallel: evaluations that can be had at a time.
     """
 
-    def __init__(self, log: SampleLog, row: int, grid: Grid, random: np.random.Generator) -> None:
-        self.log, self.row, self.grid, self.random = log, row, grid, random
+    def __init__(
+        self, log: SampleLog, row: int, grid: Grid, random: np.random.Generator, n_parallel: int = 1
+    ) -> None:
+        self.log, self.row, self.grid, self.random, self.n_parallel = log, row, grid, random, n_parallel
         self.radius = MODEL_RADIUS
         self.hessian: np.ndarray | None = None
         self.converged = False
@@ -101,7 +103,7 @@ class MixedDescent:
                 steps = []
             else:
                 steps = [max(1, round(n / 4)) / n, -max(1, round(n / 4)) / n]
-            tried = [(x[variable], self.row)]
+            tried, points = [(x[variable], self.row)], []
             for step in steps if n != 2 else [0.5 if x[variable] < 0.5 else -0.5]:
                 if not 0.0 <= x[variable] + step <= 1.0:
                     step = 2.0 * step if 0.0 <= x[variable] - 2.0 * step <= 1.0 else step
@@ -111,8 +113,10 @@ class MixedDescent:
                 point = x.copy()
                 point[variable] += step
                 if self.is_new(point := self.grid.snap(point)):
-                    rows = yield point[None]
-                    tried.append((point[variable], int(rows[0])))
+                    points.append(point)
+            if points:
+                rows = yield np.array(unique_points(points))
+                tried += [(float(self.log.x[row, variable]), int(row)) for row in rows]
             minimum = self.fit_parabola(tried)
             if minimum is not None:
                 point = x.copy()
@@ -226,12 +230,12 @@ class MixedDescent:
                 near = center + self.radius * self.random.uniform(-1, 1, self.log.dim)
                 starts.append(self.grid.snap(np.clip(near, 0.0, 1.0)))
             minimisers = sorted((self.minimize_model(model, start) for start in starts), key=lambda pair: pair[0])
-            point = next((x for value, x in minimisers if self.is_new(x)), None)
-            if point is None:
+            points = unique_points([x for value, x in minimisers if self.is_new(x)])[: self.n_parallel]
+            if not points:
                 self.radius *= 0.5
                 n_failed += 1
                 continue
-            rows = yield point[None]
+            rows = yield np.array(points)
             if self.take(rows):
                 has_improved, n_failed = True, 0
                 self.radius = min(2.0 * self.radius, 1.0)
@@ -279,11 +283,11 @@ class MixedDescent:
                 point[i] = value
                 candidates.append(self.adapt_reals(model, point))
         candidates.sort(key=lambda point: float(self.merit(model, point[None])[0]))
-        for point in candidates:
-            if self.is_new(point):
-                rows = yield point[None]
-                if self.take(rows):
-                    return True
+        points = unique_points([point for point in candidates if self.is_new(point)])
+        for first in range(0, len(points), self.n_parallel):
+            rows = yield np.array(points[first : first + self.n_parallel])
+            if self.take(rows):
+                return True
         return False
 
     def adapt_reals(self, model: Quadratic, x: np.ndarray) -> np.ndarray:
@@ -301,6 +305,15 @@ class MixedDescent:
         moved = x.copy()
         moved[reals] = np.clip(x[reals] + np.clip(step, -0.2, 0.2), 0.0, 1.0)
         return moved
+
+
+def unique_points(points: list[np.ndarray]) -> list[np.ndarray]:
+    """The points (d,) in their order, each once."""
+    unique: list[np.ndarray] = []
+    for x in points:
+        if not any(np.max(np.abs(x - other)) <= SAME_POINT for other in unique):
+            unique.append(x)
+    return unique
 
 
 def append_values(log: SampleLog, x: np.ndarray, values: np.ndarray, n_ineq: int) -> None:

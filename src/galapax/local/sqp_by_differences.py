@@ -12,12 +12,17 @@ import numpy as np
 from scipy.optimize import nnls
 
 from galapax.local.log import SampleLog
-from galapax.local.trust_region import Quadratic, minimize_in_box, minimize_with_constraints
+from galapax.local.trust_region import Quadratic, add_failures, minimize_in_box, minimize_with_constraints
 
 SUFFICIENT_MERIT_DECREASE = 1e-4
 MAX_BACKTRACKS = 8
+SHARE_RATIO, MAX_SHARES = 0.25, 4  # of steps that are tried at once, each so much shorter than the one before
+MAX_TURNS = 3  # of a step whose end failed
+MAX_CORRECTIONS = 4  # of a step that breaks constraints
+CORRECTION_RATE = 0.7  # of the violation that a correction may leave, for another one to follow
 FIRST_RADIUS = 0.4  # share of the box that a step may cross
 POLISH_RADIUS = 0.1  # the same of a search that begins near a minimum
+EXPANSION, MAX_RADIUS = 2.0, 1.0  # of the radius by the last step, under constraints
 MISLEADING_TRIALS = 4  # of a line search, from which on the second derivatives are taken for wrong
 MISLEADING_EVALUATIONS = 40  # of a descent, and d (d + 1), before that
 MISLEADING_GAIN = 1e-8  # of such a step, share of the range of all values; smaller ones are near the end of a descent
@@ -34,15 +39,18 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 class SQPByDifferences:
     """One descent from an evaluated point to a local minimum.
 
-    `run` yields points (k, d) and receives their rows in the log.
+    `run` yields points (k, d) and receives their rows in the log. n_parallel: evaluations that can be had at a time. Where
+    there are several, a line search tries several lengths at once, or takes the differences at the end of the step before
+    its value is known (Byrd, Schnabel & Shultz 1988, doi:10.1007/BF01589440).
     """
 
-    def __init__(self, log: SampleLog, row: int, radius: float = FIRST_RADIUS) -> None:
-        self.log, self.row, self.radius = log, row, radius
+    def __init__(self, log: SampleLog, row: int, radius: float = FIRST_RADIUS, n_parallel: int = 1) -> None:
+        self.log, self.row, self.radius, self.n_parallel = log, row, radius, n_parallel
         self.hessian: np.ndarray | None = None  # of the Lagrangian, once two derivatives are known
         self.difference = FIRST_DIFFERENCE  # as long as the second derivatives are not known
         self.noise = ROUNDING
-        self.trials = 0  # of the last line search
+        self.trials = 1  # of the last line search
+        self.early_differences: dict[int, int] = {}  # rows of points next to the best one, by variable
         self.evaluations = 0  # for first derivatives and accepted steps
         self.next_second_differences: float = np.inf
         if not log.is_constrained:
@@ -71,6 +79,9 @@ class SQPByDifferences:
                     return
                 slopes = yield from self.differentiate()
                 continue
+            if log.is_constrained:
+                reach = min(EXPANSION * float(np.max(np.abs(log.x[self.row] - x))), MAX_RADIUS)
+                self.radius = max(self.radius, reach) if self.trials == 1 else reach
             before, slopes_of = slopes, np.r_[1.0, multipliers]
             H = self.curvature(slopes)
             slopes = yield from self.differentiate()
@@ -96,35 +107,97 @@ class SQPByDifferences:
     ) -> Generator[np.ndarray, np.ndarray, bool]:
         """Go along a step from x until the merit decreases enough; False where it does not.
 
-        Where the whole step breaks a constraint, it is corrected once by what the constraints are at its end.
+        Where the whole step breaks a constraint, it is corrected by what the constraints are at its end.
         """
         share = 1.0
         for trial in range(MAX_BACKTRACKS):
+            shares = share * self.spread_shares(trial)
+            ends = np.clip(x + shares[:, None] * step, 0.0, 1.0)
+            early = self.place_early_differences(ends[0], start) if trial == 0 and self.trials == 1 else ends[:0]
             self.trials = trial + 1
-            rows = yield np.clip(x + share * step, 0.0, 1.0)[None]
-            values = self.log.values[rows[0]]
-            now = self.merit(values)
-            if now <= start + SUFFICIENT_MERIT_DECREASE * share * slope:
-                self.row = int(rows[0])
+            rows = yield np.concatenate([ends, early])
+            merits = np.array([self.merit(self.log.values[row]) for row in rows[: len(ends)]])
+            accepted = np.flatnonzero(merits <= start + SUFFICIENT_MERIT_DECREASE * shares * slope)
+            if len(accepted):
+                best = int(accepted[np.argmin(merits[accepted])])
+                self.row = int(rows[best])
+                if best == 0:
+                    self.early_differences = dict(enumerate(rows[len(ends) :].tolist()))
                 return True
-            excess = self.penalty * float(self.log.violation(values[None])[0])
-            if trial == 0 and now - excess <= start + SUFFICIENT_MERIT_DECREASE * slope:
-                curved = np.r_[self.log.values[self.row][0], (values - slopes @ step)[1:]]
-                corrected = self.solve_model(curved, slopes, x)
-                rows = yield np.clip(x + corrected, 0.0, 1.0)[None]
-                if self.merit(self.log.values[rows[0]]) <= start + SUFFICIENT_MERIT_DECREASE * slope:
-                    self.row = int(rows[0])
+            share, now = shares[-1], merits[-1]
+            if trial == 0:
+                row = int(rows[0])
+                if np.isnan(self.log.objective[row]) and shares.size == 1:
+                    row, step = yield from self.turn_from_failures(x, step, slopes)
+                    now, slope = self.merit(self.log.values[row]), self.merit_slope(self.log.values[self.row], slopes, step)
+                    if now <= start + SUFFICIENT_MERIT_DECREASE * slope:
+                        self.row = row
+                        return True
+                if (yield from self.correct_step(x, step, self.log.values[row], start, slope, slopes)):
                     return True
             minimum = -0.5 * slope * share**2 / (now - start - share * slope)  # of a parabola; 0 after a failure
             share = float(np.clip(minimum, 0.1 * share, 0.5 * share))
+        return False
+
+    def spread_shares(self, trial: int) -> np.ndarray:
+        """Shares of a step (k,) that are tried at once: several where the last line search needed more than one."""
+        if self.n_parallel == 1 or (trial == 0 and self.trials == 1):
+            return np.ones(1)
+        return SHARE_RATIO ** np.arange(min(self.n_parallel, MAX_SHARES))
+
+    def place_early_differences(self, end: np.ndarray, value: float) -> np.ndarray:
+        """Points (k, d) next to the end of a step for the first variables, as many as can be evaluated with it."""
+        n = min(self.n_parallel - 1, self.log.dim)
+        size = self.choose_differences(np.array([value]))
+        return (end + np.diag(np.where(end + size <= 1.0, size, -size)))[:n]
+
+    def turn_from_failures(
+        self, x: np.ndarray, step: np.ndarray, slopes: np.ndarray
+    ) -> Generator[np.ndarray, np.ndarray, tuple[int, np.ndarray]]:
+        """Turn a step whose end failed, as each failure tells more of where evaluations succeed; its row and itself."""
+        for _ in range(MAX_TURNS):
+            step = self.solve_model(self.log.values[self.row], slopes, x)
+            row = int((yield np.clip(x + step, 0.0, 1.0)[None])[0])
+            if not np.isnan(self.log.objective[row]):
+                break
+        return row, step
+
+    def correct_step(
+        self, x: np.ndarray, step: np.ndarray, values: np.ndarray, start: float, slope: float, slopes: np.ndarray
+    ) -> Generator[np.ndarray, np.ndarray, bool]:
+        """Correct a whole step that breaks constraints by what they are at its end, and again as long as this helps."""
+        violation = float(self.log.violation(values[None])[0])
+        goal = start + SUFFICIENT_MERIT_DECREASE * slope
+        for _ in range(MAX_CORRECTIONS):
+            if not self.merit(values) - self.penalty * violation <= goal:
+                return False
+            curved = np.r_[self.log.values[self.row][0], (values - slopes @ step)[1:]]
+            step = self.solve_model(curved, slopes, x)
+            rows = yield np.clip(x + step, 0.0, 1.0)[None]
+            values = self.log.values[rows[0]]
+            if self.merit(values) <= goal:
+                self.row = int(rows[0])
+                return True
+            previous, violation = violation, float(self.log.violation(values[None])[0])
+            if not violation <= CORRECTION_RATE * previous:
+                return False
         return False
 
     def differentiate(self) -> Generator[np.ndarray, np.ndarray, np.ndarray]:
         """First derivatives (1 + p + q, d) at the best point, towards the inside of the box; 0 where a point failed."""
         x, values = self.log.x[self.row].copy(), self.log.values[self.row].copy()
         size = self.choose_differences(values)
-        h = np.where(x + size <= 1.0, size, -size)
-        rows = yield x + np.diag(h)
+        points = x + np.diag(np.where(x + size <= 1.0, size, -size))
+        early, self.early_differences = self.early_differences, {}
+        missing = [i for i in range(self.log.dim) if i not in early]
+        rows = np.array([early.get(i, -1) for i in range(self.log.dim)])
+        if missing:
+            rows[missing] = yield points[missing]
+        failed = np.flatnonzero(np.isnan(self.log.objective[rows]))
+        opposite = 2 * x - self.log.x[rows[failed], :]
+        is_inside = (opposite >= 0.0).all(axis=1) & (opposite <= 1.0).all(axis=1)
+        if is_inside.any():
+            rows[failed[is_inside]] = yield opposite[is_inside]
         with np.errstate(divide="ignore", invalid="ignore"):
             slopes = (self.log.values[rows] - values).T / (np.diag(self.log.x[rows]) - x)
         if np.isfinite(slopes).all():
@@ -181,13 +254,14 @@ class SQPByDifferences:
         """The step (d,) that minimises a quadratic within linear constraints."""
         log, H = self.log, self.curvature(slopes)
         lower, upper = -x, 1.0 - x
-        if not log.is_constrained:
+        failures = log.separate_failures(x)
+        if not log.is_constrained and failures is None:
             return minimize_in_box(slopes[0], H, self.radius, lower, upper)
         curvature = np.zeros((len(slopes), log.dim, log.dim))
         curvature[0] = H
         lower, upper = np.maximum(lower, -self.radius), np.minimum(upper, self.radius)
         return minimize_with_constraints(
-            Quadratic(values, slopes, curvature), log.n_ineq, lower, upper, log.constraint_scale()
+            *add_failures(Quadratic(values, slopes, curvature), log, failures), lower, upper
         )
 
     def multipliers(self, values: np.ndarray, slopes: np.ndarray, step: np.ndarray, x: np.ndarray) -> np.ndarray:

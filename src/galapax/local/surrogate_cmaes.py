@@ -24,7 +24,10 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 
 
 class SurrogateCMAES:
-    """One search from a mean and a step size; `run` yields points of the unit box and receives their rows."""
+    """One search from a mean and a step size; `run` yields points of the unit box and receives their rows.
+
+    n_parallel: offspring that are evaluated at a time, at least.
+    """
 
     def __init__(
         self,
@@ -33,8 +36,9 @@ class SurrogateCMAES:
         sigma: float,
         rng: np.random.Generator,
         population: int | None = None,
+        n_parallel: int = 1,
     ) -> None:
-        self.log, self.mean, self.sigma, self.rng = log, mean.copy(), sigma, rng
+        self.log, self.mean, self.sigma, self.rng, self.n_parallel = log, mean.copy(), sigma, rng, n_parallel
         self.population = population or 4 + int(3 * math.log(log.dim))
         self.rows: list[int] = []
         self.agreement = 0.0
@@ -118,7 +122,7 @@ class SurrogateCMAES:
                 batch = waiting
             else:
                 predicted = self.predict(model, x[waiting], whiten)
-                batch = waiting[np.argsort(predicted, kind="stable")[:count]]
+                batch = waiting[np.argsort(predicted, kind="stable")[: max(count, self.n_parallel)]]
             rows = yield x[batch]
             row_of[batch] = rows
             self.rows += list(rows)

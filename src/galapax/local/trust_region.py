@@ -145,8 +145,24 @@ def minimize_in_box(
     return np.clip(s, lower, upper)
 
 
+def add_failures(
+    model: Quadratic, log: SampleLog, failures: tuple[float, np.ndarray] | None
+) -> tuple[Quadratic, int, np.ndarray]:
+    """A model of the objective and the constraints, how many of these are inequalities, and their scales (p + q,): the
+    half-space in which evaluations may succeed is the first inequality.
+    """
+    scale = log.constraint_scale()
+    if failures is None:
+        return model, log.n_ineq, scale
+    offset, normal = failures
+    constant = np.insert(model.constant, 1, offset)
+    gradient = np.insert(model.gradient, 1, normal, axis=0)
+    hessian = np.insert(model.hessian, 1, 0.0, axis=0)
+    return Quadratic(constant, gradient, hessian), log.n_ineq + 1, np.r_[1.0, scale]
+
+
 def minimize_with_constraints(
-    model: Quadratic, n_ineq: int, lower: np.ndarray, upper: np.ndarray, scale: np.ndarray
+    model: Quadratic, n_ineq: int, scale: np.ndarray, lower: np.ndarray, upper: np.ndarray
 ) -> np.ndarray:
     """Minimise the first function of a model in a box, where the next n_ineq are <= 0 and the others 0.
 
@@ -241,6 +257,7 @@ STATIONARY = 1e-9  # predicted reduction, as a share of the range of the merit, 
 RELIABLE = 0.1  # difference of true and predicted reduction, as a share of it, up to which a model is believed
 EXPAND_RATIO, SHRINK_RATIO = 0.7, 0.1
 FAR_RIDGE = 1e-8
+COMPANION_RATIO, MAX_SHORTER_STEPS = 0.3, 2  # of the radii of steps that are evaluated together
 
 Moves = Generator[np.ndarray, np.ndarray, None]
 
@@ -248,11 +265,15 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 class TrustRegion:
     """One descent from an evaluated point to a local minimum.
 
-    `run` yields points (k, d) and receives their rows in the log.
+    `run` yields points (k, d) and receives their rows in the log. n_parallel: evaluations that can be had at a time: with
+    a step come shorter ones, and points that make the next model better.
     """
 
-    def __init__(self, log: SampleLog, row: int, radius: float = 0.1, final_radius: float = 1e-7) -> None:
+    def __init__(
+        self, log: SampleLog, row: int, radius: float = 0.1, final_radius: float = 1e-7, n_parallel: int = 1
+    ) -> None:
         self.log, self.row, self.radius, self.final_radius = log, row, radius, final_radius
+        self.n_parallel = n_parallel
         self.agreement: list[float] = []  # true over predicted reduction of each step
         self.converged = False
         self.penalty = 0.0
@@ -303,17 +324,21 @@ class TrustRegion:
                     self.radius *= 0.25
                 continue
             before = float(self.merit(log.values[self.row][None])[0])
-            rows = yield np.clip(x + step, 0.0, 1.0)[None]
+            companions = self.place_companions(model, chosen)
+            rows = yield np.concatenate([np.clip(x + step, 0.0, 1.0)[None], companions])
             self.rows += list(rows)
-            after = float(self.merit(log.values[rows])[0])
+            merits = self.merit(log.values[rows])
+            after, least = float(merits[0]), float(merits.min())
             ratio = (before - after) / predicted if np.isfinite(after) else -1.0
             self.agreement.append(ratio)
-            if after < before:
-                self.row = int(rows[0])
+            if least < before:
+                self.row = int(rows[int(np.argmin(merits))])
             if ratio >= EXPAND_RATIO:
                 self.radius = min(max(self.radius, 2.0 * length), 0.5 * np.sqrt(d))
             if ratio < SHRINK_RATIO:
                 bad_steps += 1
+                if log.is_constrained and bad_steps > d:  # the models mislead; tangents may not
+                    return
                 direction = self.weakest_direction(self.choose_points()) if bad_steps <= 2 * d else None
                 if direction is not None and ratio < 0 and np.isfinite(after):
                     self.rows += list((yield self.geometry_point(model.shift_origin(log.x[self.row] - x), direction)))
@@ -323,6 +348,18 @@ class TrustRegion:
             else:
                 bad_steps = 0
         self.converged = True
+
+    def place_companions(self, model: Quadratic, chosen: np.ndarray) -> np.ndarray:
+        """Points (k, d) to evaluate together with a step: half of them shorter steps, half for the next model."""
+        n, x, radius = self.n_parallel - 1, self.log.x[self.row], self.radius
+        points = []
+        for share in COMPANION_RATIO ** np.arange(1, 1 + min((n + 1) // 2, MAX_SHORTER_STEPS)):
+            self.radius = radius * float(share)
+            points.append(np.clip(x + self.solve(model), 0.0, 1.0))
+        self.radius = radius
+        for direction in self.weakest_directions(chosen)[: n - len(points)]:
+            points.append(self.geometry_point(model, direction)[0])
+        return np.array(points).reshape(-1, self.log.dim)
 
     def choose_points(self) -> np.ndarray:
         """Rows of the points for a model around the best one, the nearest first: far ones are fitted loosely."""
@@ -349,7 +386,7 @@ class TrustRegion:
         if not self.log.is_constrained:
             return minimize_in_box(model.gradient[0], model.hessian[0], self.radius, lower, upper)
         lower, upper = np.maximum(lower, -self.radius), np.minimum(upper, self.radius)
-        return minimize_with_constraints(model, self.log.n_ineq, lower, upper, self.log.constraint_scale())
+        return minimize_with_constraints(*add_failures(model, self.log, self.log.separate_failures(x)), lower, upper)
 
     def set_penalty(self) -> None:
         """Begin with a penalty that weighs violations like differences of the objective."""
@@ -371,10 +408,15 @@ class TrustRegion:
 
     def weakest_direction(self, chosen: np.ndarray) -> np.ndarray | None:
         """The direction in which the points around the best one say least, None where they say enough."""
+        directions = self.weakest_directions(chosen, POISED)
+        return directions[0] if len(directions) else None
+
+    def weakest_directions(self, chosen: np.ndarray, limit: float = np.inf) -> np.ndarray:
+        """Directions (k, d) in which the points around the best one say less than `limit`, the least first."""
         s = (self.log.x[chosen] - self.log.x[self.row]) / self.radius
         near = s[np.linalg.norm(s, axis=1) <= NEIGHBOURHOOD]
         _, singular, vectors = np.linalg.svd(np.concatenate([near, np.zeros((self.log.dim, self.log.dim))]))
-        return vectors[-1] if singular[self.log.dim - 1] < POISED else None
+        return vectors[singular < limit][::-1]
 
     def geometry_point(self, model: Quadratic, direction: np.ndarray) -> np.ndarray:
         """A point (1, d) at the radius in this direction, on the side that the model prefers or the box has room."""
