@@ -408,3 +408,85 @@ def test_it_can_be_named_and_needs_double_precision():
     assert result.fun < 1e-8 and result.settings["algorithm"] == "ModelSearch"
     with pytest.raises(gx.InputError, match="float64"):
         gx.minimize(valley, BOX, gx.ModelSearch(), blackbox=True, generations=5, compute=gx.Compute(dtype="float32"))
+
+
+@pytest.mark.parametrize("seed", range(20, 23))
+def test_a_half_space_separates_the_points_that_failed(seed):
+    rng = np.random.default_rng(seed)
+    normal, points = rng.normal(size=3), rng.uniform(size=(40, 3))
+    normal /= np.linalg.norm(normal)
+    failed = (points - 0.5) @ normal > 0.1
+    log = SampleLog(3)
+    log.append(points, np.where(failed, np.nan, 1.0), np.empty((40, 0)), np.empty((40, 0)))
+    x = points[np.flatnonzero(~failed)[0]]
+    offset, g = log.separate_failures(x)
+    assert offset < 0  # x did not fail
+    predicted = offset + (points - x) @ g > 0
+    assert np.mean(predicted == failed) >= 0.9 and g @ normal / np.linalg.norm(g) > 0.8
+
+
+def slope_that_fails(seed, dim=4):
+    """A bowl whose minimum lies where evaluations fail, its least value where they do not, and its value at 1/2."""
+    rng = np.random.default_rng(seed)
+    normal = rng.normal(size=dim)
+    normal /= np.linalg.norm(normal)
+    root = np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+    H, center = (root * 10.0 ** np.linspace(0, 2, dim)) @ root.T, 0.5 + 0.35 * normal
+
+    def fun(u):
+        return np.nan if normal @ (u - 0.5) > 0.15 else float((u - center) @ H @ (u - center))
+
+    inverse = np.linalg.inv(H)
+    least = 0.2**2 / float(normal @ inverse @ normal)
+    return fun, least, fun(np.full(dim, 0.5))
+
+
+def test_a_descent_slides_along_the_border_beyond_which_evaluations_fail():
+    gaps = []
+    for seed in range(30, 35):
+        fun, least, start = slope_that_fails(seed)
+        asked, _ = ask_and_tell(fun, 4, 120, seed=seed)
+        gaps.append((np.nanmin([fun(u) for u in asked]) - least) / start)
+    assert min(gaps) >= -1e-9 and np.median(gaps) <= 0.02  # 0.1 with a wall of inf
+
+
+def test_a_difference_that_fails_is_taken_on_the_other_side():
+    log = SampleLog(2)
+    log.append(np.array([[0.5, 0.5]]), np.array([1.0]), np.empty((1, 0)), np.empty((1, 0)))
+    moves = SQPByDifferences(log, 0).differentiate()
+    points = next(moves)
+    log.append(points, np.array([np.nan, 2.0]), np.empty((2, 0)), np.empty((2, 0)))
+    opposite = moves.send(np.array([1, 2]))
+    np.testing.assert_allclose(opposite, [[1.0 - points[0, 0], 0.5]])
+
+
+def count_rounds(n, goal, dim=5):
+    """Rounds of n evaluations until a valley is solved."""
+    search, best, rounds = FewEvaluations(dim, 4, n_parallel=n), np.inf, 0
+    while best > goal and rounds < 150 * dim:
+        x = 4.0 * search.ask(n) - 2.0
+        values = np.sum(100 * (x[:, 1:] - x[:, :-1] ** 2) ** 2 + (1 - x[:, :-1]) ** 2, axis=1)
+        search.tell(values)
+        best, rounds = min(best, values.min()), rounds + 1
+    return rounds
+
+
+def test_evaluations_at_the_same_time_save_time():
+    one, four, eight = (count_rounds(n, 1e-6) for n in (1, 4, 8))
+    assert four <= 0.65 * one and eight <= 0.45 * one
+
+
+def test_a_step_onto_curved_constraints_is_corrected_until_it_meets_them():
+    # minimise -y where y <= 1 - 4 (x - 0.3)^2 and y <= 0.9 + x^2 - x / 2: whole steps along tangents break both
+    def constraints(u):
+        x, y = u.T
+        return np.column_stack([y - 1 + 4 * (x - 0.3) ** 2, y - 0.9 - x**2 + x / 2])
+
+    search, best = FewEvaluations(2, 5), np.inf
+    for _ in range(60):
+        u = search.ask()
+        search.tell(-u[:, 1], constraints(u))
+        if (constraints(u) <= 0).all():
+            best = min(best, float(-u[0, 1]))
+    x = np.linspace(0, 1, 200001)
+    assert best <= -np.max(np.minimum(1 - 4 * (x - 0.3) ** 2, 0.9 + x**2 - x / 2)) + 1e-6

@@ -107,8 +107,8 @@ class FewEvaluations:
     """Ask for points of the unit box and tell their values.
 
     dim: number of variables. seed: of all random choices. eq_tolerance: within which an equality holds. start: the
-    first point (d,), the middle of the box by default. grid: of discrete variables. n_parallel: points that are asked for
-    at a time.
+    first point (d,), the middle of the box by default. grid: of discrete variables. n_parallel: points that are asked
+    for at a time.
     """
 
     def __init__(

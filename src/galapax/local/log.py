@@ -79,7 +79,7 @@ class SampleLog:
         unit = max(float(distance[failed].min()), SAME_POINT)
         near = distance <= FAILURE_REACH * unit
         label = np.where(failed[near], 1.0, -1.0)
-        weight = np.where(label > 0, 1.0 / np.sum(label > 0), 1.0 / max(np.sum(label < 0), 1))
+        weight = np.where(label > 0, 1.0 / np.sum(label > 0), 1.0 / np.maximum(np.sum(label < 0), 1))
         features = np.concatenate([np.ones((len(label), 1)), s[near] / unit], axis=1)
         ridge = FAILURE_RIDGE * np.diag(np.r_[0.0, np.ones(self.dim)])
         w, inside_margin = np.zeros(1 + self.dim), np.ones(len(label), bool)

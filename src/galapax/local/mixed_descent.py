@@ -61,9 +61,7 @@ class MixedDescent:
     `run` yields points (k, d) and receives their rows in the log. n_parallel: evaluations that can be had at a time.
     """
 
-    def __init__(
-        self, log: SampleLog, row: int, grid: Grid, random: np.random.Generator, n_parallel: int = 1
-    ) -> None:
+    def __init__(self, log: SampleLog, row: int, grid: Grid, random: np.random.Generator, n_parallel: int = 1) -> None:
         self.log, self.row, self.grid, self.random, self.n_parallel = log, row, grid, random, n_parallel
         self.radius = MODEL_RADIUS
         self.hessian: np.ndarray | None = None

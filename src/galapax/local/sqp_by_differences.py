@@ -39,9 +39,9 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 class SQPByDifferences:
     """One descent from an evaluated point to a local minimum.
 
-    `run` yields points (k, d) and receives their rows in the log. n_parallel: evaluations that can be had at a time. Where
-    there are several, a line search tries several lengths at once, or takes the differences at the end of the step before
-    its value is known (Byrd, Schnabel & Shultz 1988, doi:10.1007/BF01589440).
+    `run` yields points (k, d) and receives their rows in the log. n_parallel: evaluations that can be had at a time.
+    Where there are several, a line search tries several lengths at once, or takes the differences at the end of a
+    step before its value is known (Byrd, Schnabel & Shultz 1988).
     """
 
     def __init__(self, log: SampleLog, row: int, radius: float = FIRST_RADIUS, n_parallel: int = 1) -> None:
@@ -129,7 +129,10 @@ class SQPByDifferences:
                 row = int(rows[0])
                 if np.isnan(self.log.objective[row]) and shares.size == 1:
                     row, step = yield from self.turn_from_failures(x, step, slopes)
-                    now, slope = self.merit(self.log.values[row]), self.merit_slope(self.log.values[self.row], slopes, step)
+                    now, slope = (
+                        self.merit(self.log.values[row]),
+                        self.merit_slope(self.log.values[self.row], slopes, step),
+                    )
                     if now <= start + SUFFICIENT_MERIT_DECREASE * slope:
                         self.row = row
                         return True

@@ -265,8 +265,8 @@ Moves = Generator[np.ndarray, np.ndarray, None]
 class TrustRegion:
     """One descent from an evaluated point to a local minimum.
 
-    `run` yields points (k, d) and receives their rows in the log. n_parallel: evaluations that can be had at a time: with
-    a step come shorter ones, and points that make the next model better.
+    `run` yields points (k, d) and receives their rows in the log. n_parallel: evaluations that can be had at a time:
+    with a step come shorter ones, and points that make the next model better.
     """
 
     def __init__(
