@@ -157,7 +157,7 @@ def test_conditional_variables_are_saved(tmp_path):
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"a": gx.real(0, 1, when={"b": 1}), "b": gx.integer(0, 1)}, "names 'b', which is not declared before it"),
+        ({"a": gx.real(0, 1, when={"b": 1}), "b": gx.integer(0, 1)}, "names 'b', and no variable of that name"),
         ({"b": gx.real(0, 1), "a": gx.real(0, 1, when={"b": 1})}, "needs a choice, an integer or a boolean"),
         ({"b": gx.choice("x", "y"), "a": gx.real(0, 1, when={"b": "z"})}, "'z' is none of the choices"),
         ({"b": gx.integer(0, 3), "a": gx.real(0, 1, when={"b": 7})}, r"does not take: \[7\]"),

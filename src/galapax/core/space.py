@@ -464,8 +464,8 @@ class Space:
     ) -> tuple[int, np.ndarray]:
         if other not in earlier:
             raise InputError(
-                f"when of {name} names {other!r}, which is not declared before it; "
-                f"{'nothing is' if not earlier else 'declared before it: ' + ', '.join(earlier)}."
+                f"when= of {name} names {other!r}, and no variable of that name is declared before it; "
+                f"{'it is the first' if not earlier else 'those before it are ' + ', '.join(earlier)}."
             )
         parent = self.variables[earlier.index(other)]
         if not parent.discrete or parent.step is not None:

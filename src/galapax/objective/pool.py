@@ -262,6 +262,8 @@ def _format_numbers(numbers: np.ndarray) -> str:
 
 def _type_failure(name: str, value: object) -> Failure:
     hint = " (is the `return` missing?)" if value is None else ""
+    if isinstance(value, Mapping):
+        hint = " (several objectives are a list; a dict has fun, and ineq and eq if there are constraints)"
     what = "a number or a vector of real numbers"
     return Failure(f"{name} must return {what}; it returned {abbreviate(value)}{hint}.", odd=True)
 

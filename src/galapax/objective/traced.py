@@ -212,7 +212,7 @@ def _build_call_error(name: str, function: Function, x_shape: tuple[int, ...], e
     hint = ""
     if "unhashable" in str(error):
         hint = " A compiled function cannot look up a dict by a value: index an array, jnp.array([...])[v['name']]."
-    elif space is not None and is_mapping and isinstance(error, KeyError | AttributeError):
+    elif space is not None and is_mapping and (isinstance(error, KeyError | AttributeError) or "'dict'" in str(error)):
         hint = " It has " + ", ".join(f"v[{key!r}]" for key in space.names()) + "."
     return InputError(
         f"{name} raised {type(error).__name__} when called with {what}: "

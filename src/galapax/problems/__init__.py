@@ -154,7 +154,7 @@ PROBLEMS: dict[str, Callable[..., Problem | MinMaxProblem]] = {
 SUITES: dict[str, Callable[[int, int], list[Problem]]] = {"bbob": suite}  # of the number of variables, and the instance
 
 
-def get(name: str, **parameters: int) -> Any:
+def get(name: str, *sizes: int, **parameters: int) -> Any:
     """The problem called `name`: a `Problem`, or a `MinMaxProblem` for cde_p1. `dim` resizes a scalable one.
 
     The same name and parameters give the identical object, so that what was compiled for it is found again.
@@ -164,6 +164,8 @@ def get(name: str, **parameters: int) -> Any:
     if not isinstance(name, str) or name not in PROBLEMS:
         listed = f"galapax list problems shows all {len(PROBLEMS)}."
         raise unknown_name_error("problem", str(name), PROBLEMS, listed)
+    if sizes:
+        raise InputError(f"give the size of {name} by its name, such as problems.get({name!r}, dim={sizes[0]!r}).")
     accepted = inspect.signature(PROBLEMS[name]).parameters
     for parameter, value in parameters.items():
         if parameter not in accepted:

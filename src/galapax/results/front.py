@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from galapax.core.checks import abbreviate, as_float_array
+from galapax.core.checks import abbreviate, as_float_array, pluralize
 from galapax.core.errors import InputError
 from galapax.core.problem import CandidateEvaluation, Population
 from galapax.metrics import indicators
@@ -35,6 +35,9 @@ class Front:
     G: np.ndarray | None  # (k, p) values of the inequalities
     H: np.ndarray | None  # (k, q) values of the equalities
     CV: np.ndarray  # (k,) violation in float64: 0, unless a run in float32 took a point for feasible that is not quite
+
+    def __repr__(self) -> str:
+        return f"Front({pluralize(len(self), 'point')}, {pluralize(self.F.shape[1], 'objective')}: X, F, G, H, CV)"
 
     def __len__(self) -> int:
         return len(self.X)

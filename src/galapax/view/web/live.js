@@ -70,9 +70,14 @@ function clearChart(chart) {
   Object.assign(chart, { curves: [], clouds: [], bars: null, cellAt: null, place: null });
 }
 function addCurve(chart, name, xs, ys, colour, style = {}) {
-  chart.curves.push({ name, xs, ys, colour });
+  chart.curves.push({ name, xs, ys, colour, dots: style.dots });
+  const at = () => xs.map((x, i) => [chart.place.x.at(x), chart.place.y.at(ys[i])]);
+  if (style.dots) {
+    drawDots(chart.layer, at(), 4, colour);
+    return addLegendEntry(chart, name, (svg) => drawDots(svg, [[13, 6]], 6, colour));
+  }
   drawCurve(chart.layer, chart.place, xs, ys, colour, style);
-  if (xs.length === 1) drawDots(chart.layer, [[chart.place.x.at(xs[0]), chart.place.y.at(ys[0])]], 6, colour);
+  if (xs.length === 1) drawDots(chart.layer, at(), 6, colour);
   const entry = addElement(chart.legend, "span");
   drawSwatch(entry, colour, style.dash);
   addElement(entry, "span", {}, name);
@@ -118,7 +123,8 @@ function showTipAt(chart, [px, py]) {
   const closest = (xs) => xs.reduce((best, x, i) => (Math.abs(place.x.at(x) - px) < Math.abs(place.x.at(xs[best]) - px) ? i : best), 0);
   const { xs } = chart.curves[0], x = xs[closest(xs)];
   const last = (curve) => curve.ys[Math.max(0, curve.xs.findLastIndex((v) => v <= x))];  // the value at x, or the last one before
-  chart.showTip(px, py, `${chart.names[0]} ${formatCount(x)}`, chart.curves.map((curve) => [curve.name, formatNumber(last(curve)), curve.colour]));
+  const shown = chart.curves.filter((curve) => !curve.dots || curve.xs.includes(x));  // dots have no value between them
+  chart.showTip(px, py, `${chart.names[0]} ${formatCount(x)}`, shown.map((curve) => [curve.name, formatNumber(last(curve)), curve.colour]));
 }
 function watchPointer(id, chart) {  // the pointer shows values, dragging zooms in, a double click shows everything again
   const canZoom = !["genome", "fitness"].includes(id), box = addElement(chart.plot, "div", { class: "zoom" });
@@ -215,8 +221,8 @@ draw.curve = () => {
     const [best, median, worst] = lists;
     addBand(chart, xs, best, worst, BLUE, 0.16);
     addCurve(chart, "best so far", ...whereFinite(xs, best), BLUE, { width: 2.6 });
-    // measured at some generations alone, and held until the next: a straight line between them could cross the best
-    addCurve(chart, "median of the generation", ...whereFinite(xs, median), ORANGE, { step: true });
+    // measured at some generations alone, where the dots are: a line between them could cross the best or the worst
+    addCurve(chart, "median of the generation", ...whereFinite(xs, median), ORANGE, { dots: true });
     addCurve(chart, "worst of the generation", ...whereFinite(xs, worst), GREY, { width: 1.4 });
   }
   drawSearches(chart);
