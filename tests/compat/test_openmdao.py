@@ -147,7 +147,7 @@ def test_a_model_that_does_not_converge_is_a_failed_evaluation():
     problem = bowl(error=om.AnalysisError("no convergence"), max_evaluations=200, seed=1)
     problem.setup()
     assert problem.run_driver().success
-    assert problem.driver.galapax_result.n_failed > 0 and problem.get_val("x").item() == pytest.approx(1.0, abs=1e-2)
+    assert problem.driver.galapax_result.n_failed > 0 and problem.get_val("x").item() == pytest.approx(1.0, abs=2e-2)
 
 
 def test_an_exception_of_the_model_ends_the_run():
@@ -187,6 +187,7 @@ def test_workers_find_the_same_design():
     apart = bowl(max_evaluations=60, workers=2, build_problem=build_bowl)
     apart.setup()
     for problem in (alone, apart):
+        problem.driver.run_settings["population"] = 12  # else models, which ask for as many points as there are workers
         problem.run_driver()
     assert np.array_equal(alone.driver.galapax_result.x, apart.driver.galapax_result.x)
 

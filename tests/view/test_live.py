@@ -347,7 +347,7 @@ def state(**changes):
 def test_the_progress_line_has_best_feasibility_speed_and_time_left():
     first = state(generation=100, nfev=10_000, seconds=1.0)
     line = progress.fit_to_width("g06 · de", state(feasible_share=0.4), first, 120)
-    assert "generation 500/2000  best 1.25  40% feasible  1e+04 evaluations/s  15 s left" in line
+    assert "generation 500/2000  best 1.25  40% feasible  10,000 evaluations/s  15 s left" in line
     assert "█████░░░░░░░░░░░░░░░  25%" in line
     limited = state(generations=None, max_seconds=20.0)
     assert "15 s left" in progress.fit_to_width("", limited, first, 120) and "  25%" in progress.fit_to_width(

@@ -62,7 +62,7 @@ def test_what_matters_least_is_left_out_first():
     lines = {width: progress.fit_to_width("g07 · epsilon_de", LATER, FIRST, width) for width in (60, 79, 125, 160)}
     assert lines[160] == (
         "g07 · epsilon_de  ████████████░░░░░░░░  60%  generation 120/200  best 24.3062  40% feasible  violation 0.002  "
-        "12/100 runs done  1.76e+05 evaluations/s  3 s left"
+        "12/100 runs done  176,000 evaluations/s  3 s left"
     )
     assert "evaluations/s" not in lines[125] and "40% feasible" not in lines[125] and "60%" in lines[125]
     assert "60%" not in lines[79] and "g07" in lines[79]

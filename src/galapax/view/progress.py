@@ -196,6 +196,12 @@ class _Line:
             self.output.clear()
 
 
+def _format_rate(rate: float) -> str:
+    """Format evaluations per second with three digits: 0.5, 62.3, 176,000."""
+    rounded = float(f"{rate:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
+
+
 def describe_duration(state: Progress, seconds_left: float) -> str:
     """Estimate the duration of the whole run in words. seconds_left: from now on."""
     total = seconds_left + state.working
@@ -245,7 +251,7 @@ def describe_progress(state: Progress, first: Progress | None = None) -> dict[st
     if state.runs > 1:
         fields["runs"] = f"{state.runs_done}/{state.runs} runs done"
     if first is not None and state.seconds > first.seconds:
-        fields["speed"] = f"{(state.nfev - first.nfev) / (state.seconds - first.seconds):.3g} evaluations/s"
+        fields["speed"] = f"{_format_rate((state.nfev - first.nfev) / (state.seconds - first.seconds))} evaluations/s"
     seconds_left = time_left(state, first)
     if seconds_left is not None:
         fields["left"] = f"{_format_duration(seconds_left)} left"

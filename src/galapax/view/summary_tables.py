@@ -112,7 +112,7 @@ def _value_table(study: Study) -> SummaryTable:
             if name not in results:
                 row.append(Cell("not run"))
                 continue
-            mark = "" if math.isnan(stats[name]["iqr"]) else f" ({stats[name]['iqr']:.2g})"
+            mark = "" if math.isnan(stats[name]["iqr"]) else f" ({format_digits(stats[name]['iqr'], 2)})"
             mark += " ≈" if name in tied and name != best and not math.isnan(medians[name]) else ""
             row.append(Cell(texts[name] + mark, name == best and not math.isnan(medians[best])))
         rows.append(row)
@@ -142,7 +142,7 @@ def _mean_table(study: Study) -> SummaryTable:
         means = format_distinct([comparison_sign(results[name]) * s["mean"] for name, s in stats.items()], 3)
         cells = {}
         for (name, values), mean in zip(stats.items(), means, strict=True):
-            deviation = "" if math.isnan(values["std"]) else f" ± {values['std']:.2g}"
+            deviation = "" if math.isnan(values["std"]) else f" ± {format_digits(values['std'], 2)}"
             missing = f" ({values['missing']} missing)" if 0 < values["missing"] < values["count"] else ""
             cells[name] = Cell(mean + deviation + missing)
         if cells:
@@ -181,11 +181,17 @@ def _total_seconds(study: Study, algorithm: str) -> str:
     return f"{sum(r.timings['run'] for labels, r in study if labels['algorithm'] == algorithm):.3g}"
 
 
+def format_digits(value: float, digits: int) -> str:
+    """Format a number with so many significant digits, below a million without a power of ten."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e6 else text
+
+
 def format_distinct(values: Sequence[float], min_digits: int = 6) -> list[str]:
     """Format numbers, each with the fewest digits that tell it from all others, from `min_digits` to `MAX_DIGITS`."""
     out = ["none feasible" if math.isnan(value) else "" for value in values]
     for digits in range(min_digits, MAX_DIGITS + 1):
-        texts = [f"{value:.{digits}g}" for value in values]
+        texts = [format_digits(value, digits) for value in values]
         values_by_text: dict[str, set[float]] = {}
         for text, value in zip(texts, values, strict=True):
             values_by_text.setdefault(text, set()).add(value)
@@ -200,7 +206,7 @@ def _format_number(name: str, value: Any) -> str:
         return f"{value:.1%}"
     if name == "ert":
         return f"{value:,.0f}" if math.isfinite(value) else "∞"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return format_digits(value, 3) if isinstance(value, float) else str(value)
 
 
 def markdown(study: Study) -> str:
