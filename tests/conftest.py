@@ -27,6 +27,7 @@ import pytest
 from support.memory import forget_programs, resident, return_memory
 
 from galapax.execution import memory
+from galapax.fused import backend as kernel_backend
 from galapax.numerics import compile_cache, devices, disk_cache
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -46,6 +47,8 @@ if not FULL:
     if jax.__version_info__[:2] == (0, 10) and "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
         quickly = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
+
+    kernel_backend.CHECKED_GENERATIONS = 0  # kernels for a CPU are compared with XLA by tests of their own
 
 if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and programs, on a CPU
     devices.platform = lambda: "accelerator"

@@ -17,7 +17,7 @@ import pytest
 import galapax as gx
 from galapax.core.options import Options
 from galapax.execution import compiled, solve
-from galapax.fused import cpu_kernel, cuda
+from galapax.fused import backend, cpu_kernel, cuda
 from galapax.fused.kernel_source import KernelSource
 from galapax.numerics import devices
 
@@ -190,3 +190,28 @@ def test_no_compiler_no_native_engine(monkeypatch):
     monkeypatch.setattr(cpu_kernel, "find_compiler", lambda: None)
     with pytest.raises(gx.InputError, match="no C compiler was found on this machine"):
         run("native")
+
+
+@pytest.mark.skipif(cpu_kernel.find_compiler() is None or not devices.on_cpu(), reason="needs a C compiler and a CPU")
+def test_a_native_kernel_that_computes_something_else_than_xla_is_refused(monkeypatch):
+    """As GCC 12 once built: here sums are differences in the machine code alone."""
+    compile_library = cpu_kernel._compile_library
+
+    def miscompile(compiler, source, flags, library):
+        wrong = source.replace("{ return a + b; }", "{ return a - b; }")
+        assert wrong != source
+        compile_library(compiler, wrong, flags, library)
+
+    def forget():
+        cpu_kernel._load_library.cache_clear()
+        backend.build_kernel.cache_clear()
+        backend._kernel_cache.clear()
+
+    monkeypatch.setattr(backend, "CHECKED_GENERATIONS", 3)
+    forget()
+    assert run("native").engine == "native: as asked"
+    forget()
+    monkeypatch.setattr(cpu_kernel, "_compile_library", miscompile)
+    with pytest.raises(gx.InputError, match=r"computes something else than XLA.*numbers agree after 3 generations"):
+        run("native", fun=lambda x: jnp.sum(jnp.sin(x) * jnp.arange(2.0)) + jnp.sum(x**2))
+    forget()

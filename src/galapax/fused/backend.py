@@ -25,16 +25,16 @@ from galapax.core.errors import experimental
 from galapax.execution.compiled import Pace, ProgramCall
 from galapax.execution.host_loop import Slice
 from galapax.execution.memory import map_on_threads
-from galapax.execution.search import Carry, Search
+from galapax.execution.search import REASON, Carry, Search
 from galapax.execution.state import summarize_chunk
 from galapax.fused import kernel as kernels
 from galapax.fused.array_ir import NotFusible
-from galapax.fused.cpu_kernel import CpuKernel
+from galapax.fused.cpu_kernel import CpuKernel, describe_compiler
 from galapax.fused.cuda import CudaKernel, current_device
 from galapax.fused.element_codegen import TABLE_GENERATIONS
 from galapax.fused.kernel import Layout, drop_previous_state
 from galapax.fused.kernel_source import KernelSource, LaunchShape
-from galapax.numerics import devices
+from galapax.numerics import compile_cache, devices, disk_cache, random
 from galapax.numerics.compile_cache import CompileTimer
 from galapax.numerics.devices import device_put_cached
 
@@ -43,6 +43,9 @@ MAX_KERNEL_CHUNK_SECONDS = 0.5  # or so long on a CPU, where a chunk would be sh
 MAX_FIRST_CHUNK = 1000  # generations, so that observers see something of a short run
 CPU_SHAPE = LaunchShape(for_cpu=True)
 MAX_CACHED_KERNELS = 32
+CHECKED_GENERATIONS = 3  # by which a kernel for a CPU is compared with XLA
+MIN_AGREEMENT = 0.75  # of its numbers
+MIN_CHECKED_ARRAY = 64  # smaller arrays are compared together
 HISTORY_ROWS = (10, 100, 1000, 10_000, 40_000)  # sizes of the history that programs are compiled for
 MAX_HISTORY_BYTES = 2**29  # of a chunk, on the device
 
@@ -77,6 +80,8 @@ def compile_kernel(search: Search, runs: int, for_cpu: bool, clock: CompileTimer
             try:
                 text = kernels.generate_source(search, runs, shape)
                 kernel = build_kernel(text.digest, text, for_cpu)
+                if isinstance(kernel, CpuKernel):
+                    check_kernel(kernel, search)
             except NotFusible as error:
                 kernel = str(error)
             clock.end(start)
@@ -87,6 +92,66 @@ def compile_kernel(search: Search, runs: int, for_cpu: bool, clock: CompileTimer
     if isinstance(kernel, str):
         raise NotFusible(kernel)
     return kernel
+
+
+def check_kernel(kernel: CpuKernel, search: Search) -> None:
+    """Refuse machine code whose first generations are not XLA's: C compilers miscompile some loops.
+
+    Of one run; once for each kernel and compiler, as the disk cache keeps the outcome. Some individuals may differ,
+    since rounding decides between almost equal ones.
+    """
+    name = disk_cache.key_of("checked", kernel.text.digest, describe_compiler())
+    if CHECKED_GENERATIONS == 0 or disk_cache.load_value(name, "kernel"):
+        return
+    search, keys = kernels.select_first_run(search), random.run_keys(0, 0, 1)
+    carry = expected = compile_cache.call(_init_carry, (), search, keys, None)
+    rows: list[np.ndarray] = []
+    while len(rows) < CHECKED_GENERATIONS and (expected.stop_state is None or not _reason(expected)):
+        number = np.int32(len(rows))
+        expected, row = compile_cache.call(kernels.run_generation, (), search, expected, keys, number)
+        rows.append(np.asarray(row))
+    per_run = kernels.find_layout(search, carry).carried
+    expected_arrays = [np.asarray(a) for a, varies in zip(jax.tree.leaves(expected), per_run, strict=True) if varies]
+    expected_arrays.append(np.stack(rows))
+    outputs = [np.empty_like(a) for a in expected_arrays]
+    span = np.array([0, len(rows), len(rows), 1], np.int32)
+    inputs = (*jax.tree.leaves(search), *jax.tree.leaves(carry), keys, span)
+    kernel([np.ascontiguousarray(np.asarray(a)) for a in inputs], outputs)
+    agreement = min(_count_equal(a, b) / a.size for a, b in _pair_arrays(outputs, expected_arrays))
+    if agreement < MIN_AGREEMENT:
+        raise NotFusible(
+            f"what the C compiler built computes something else than XLA ({agreement:.0%} of the numbers agree after "
+            f"{len(rows)} generations); another compiler, or a newer one, may do better"
+        )
+    disk_cache.save_value(name, "kernel", True)
+
+
+def _reason(carry: Carry) -> int:
+    """Return the termination code of the only run."""
+    assert carry.stop_state is not None
+    return int(np.asarray(carry.stop_state.stop_columns)[0, REASON])
+
+
+def _pair_arrays(outputs: list[np.ndarray], expected: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Pair the arrays of two computations; all small ones are one pair."""
+    is_large = [a.size >= MIN_CHECKED_ARRAY for a in outputs]
+    pairs = [(a, b) for a, b, large in zip(outputs, expected, is_large, strict=True) if large]
+    small = [
+        np.concatenate([np.ravel(a).astype(float) for a, large in zip(arrays, is_large, strict=True) if not large])
+        for arrays in (outputs, expected)
+        if not all(is_large)
+    ]
+    return [*pairs, (small[0], small[1])] if small else pairs
+
+
+def _count_equal(a: np.ndarray, b: np.ndarray) -> int:
+    """Count the numbers that agree up to rounding, relative to the largest of the array."""
+    if a.dtype.kind != "f":
+        return int((a == b).sum())
+    finite = np.abs(b[np.isfinite(b)])
+    scale = float(finite.max()) if finite.size else 1.0
+    tolerance = 1e-3 if a.dtype == np.float32 else 1e-6
+    return int(np.isclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True).sum())
 
 
 def _work_per_generation(search: Search) -> int:

@@ -44,7 +44,7 @@ def _load_library(source: str, flags: tuple[str, ...]) -> ctypes.CDLL:
     compiler = find_compiler()
     if compiler is None:
         raise NotFusible("no C compiler was found on this machine")
-    key = disk_cache.key_of("library", _describe_compiler(compiler), _BASE_FLAGS, flags, source)
+    key = disk_cache.key_of("library", describe_compiler(), _BASE_FLAGS, flags, source)
     content = disk_cache.load(key, "library")
     # the system loads libraries by name: the bytes that the cache has checked go into a folder of this process alone
     with tempfile.TemporaryDirectory(prefix="galapax-") as folder:
@@ -60,9 +60,14 @@ def _load_library(source: str, flags: tuple[str, ...]) -> ctypes.CDLL:
             raise NotFusible(f"what the C compiler built cannot be loaded: {error}") from None
 
 
+def describe_compiler() -> tuple[Any, ...]:
+    """Return what identifies the C compiler: its file, and the version it reports, as the file may be a wrapper."""
+    compiler = find_compiler()
+    return () if compiler is None else _describe_compiler(compiler)
+
+
 @lru_cache(maxsize=4)
 def _describe_compiler(path: str) -> tuple[Any, ...]:
-    """Return what identifies a C compiler: its file, and the version it reports, as the file may be a wrapper."""
     real = Path(path).resolve()
     version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, errors="replace").stdout
     return str(real), real.stat().st_size, real.stat().st_mtime_ns, version

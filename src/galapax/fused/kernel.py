@@ -96,6 +96,20 @@ def explain_kernel(
     return listings
 
 
+def run_generation(search: Search, carry: Carry, keys: Array, number: Array) -> tuple[Carry, Array]:
+    """Compute a generation: what a kernel does, as a function that JAX traces. keys: (R, 2), of the runs."""
+    generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
+    return search.generation(carry, generation_keys, number)
+
+
+def select_first_run(search: Search) -> Search:
+    """Return the search of the first run of a batch, which stops at its own generation."""
+    leaves, structure = jax.tree.flatten(search)
+    flags = _per_run_settings(search)
+    first = [leaf[:1] if is_per_run else leaf for leaf, is_per_run in zip(leaves, flags, strict=True)]
+    return replace(jax.tree.unflatten(structure, first), stop_when_all_done=True)
+
+
 def _trace_and_lower(
     search: Search, carry: Carry, shape: LaunchShape, listings: list[tuple[str, list[str]]] | None = None
 ) -> KernelSource:
@@ -105,13 +119,8 @@ def _trace_and_lower(
     one_search = _single_run_shapes(replace(search, stop_when_all_done=True, objective=objective), settings)
     one_carry = _single_run_shapes(carry, carried)
     key = jax.ShapeDtypeStruct((1, 2), np.uint32)
-
-    def generation(search: Search, carry: Carry, keys: Array, number: Array) -> Any:
-        generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
-        return search.generation(carry, generation_keys, number)
-
     with devices.tracing_for("gpu"):
-        closed = jax.make_jaxpr(generation)(one_search, one_carry, key, jax.ShapeDtypeStruct((), jnp.int32))
+        closed = jax.make_jaxpr(run_generation)(one_search, one_carry, key, jax.ShapeDtypeStruct((), jnp.int32))
     stop_part = None if carry.stop_state is None else len(carried) - 1
     return lower_generation(closed, settings, carried, stop_part, REASON, shape, listings)
 
