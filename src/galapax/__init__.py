@@ -28,7 +28,7 @@ from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.api.experiments import compare, sweep
 from galapax.api.illuminate import illuminate
-from galapax.api.minima import minima
+from galapax.api.minima import MinimaOptimizer, minima
 from galapax.api.minimax import minimax
 from galapax.api.minimize import minimize
 from galapax.api.optimizer import Optimizer
@@ -88,6 +88,7 @@ __all__ = [
     "MAPElites",
     "MinMaxProblem",
     "Minima",
+    "MinimaOptimizer",
     "ModelSearch",
     "Optimizer",
     "Problem",

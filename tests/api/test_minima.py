@@ -120,6 +120,39 @@ def test_an_error_of_the_callback_carries_the_result():
     assert len(caught.value.result.minima) >= 1
 
 
+def test_ask_and_tell_finds_what_minima_finds():
+    opt = gx.MinimaOptimizer([(-2, 2)] * 2, seed=3, max_evaluations=3000)
+    trial = opt.ask()
+    assert trial.params == {"x1": trial.x[0], "x2": trial.x[1]}
+    opt.tell(trial, two_wells(trial.x))
+    while not opt.is_done:
+        x = opt.ask_generation()[::-1]  # in any order
+        opt.tell(x, [two_wells(row) for row in x])
+    asked = gx.minima(two_wells, [(-2, 2)] * 2, seed=3, max_evaluations=3000, polish=False)
+    np.testing.assert_allclose(opt.best.minima.x, asked.minima.x, atol=1e-5)
+    assert opt.nfev == opt.best.nfev == asked.nfev and opt.best.stop == asked.stop and not len(opt.ask_generation())
+    with pytest.raises(gx.InputError, match="the search is done"):
+        opt.ask()
+
+
+def test_told_constraints_and_failures():
+    opt = gx.MinimaOptimizer({"n": gx.integer(0, 10), "x": (0.0, 1.0)}, maximize=True, max_evaluations=1000)
+    first = opt.ask(5)
+    opt.tell(first, [None] * 5)
+    assert len(opt.best.minima) == 0 and np.isnan(opt.best.fun) and "So far 0 minima" in opt.best.message
+    with pytest.raises(gx.InputError, match="was not asked for, or its value is known"):
+        opt.tell(first[0], 1.0)
+    while not opt.is_done:
+        p = (trial := opt.ask()).params
+        value = -((p["n"] - 3) ** 2) * (p["n"] - 7) ** 2 - (p["x"] - 0.5) ** 2
+        opt.tell(trial, value, ineq=p["n"] - 6)
+    assert opt.best.minima.x[:, 0].tolist() == [3, 6] and opt.best.n_failed == 5 and opt.best.feasible
+    nowhere = gx.MinimaOptimizer([(0, 1)], max_evaluations=50)
+    while not nowhere.is_done:
+        nowhere.tell(trial := nowhere.ask(), 0.0, ineq=1 + trial.x)
+    assert not nowhere.best.feasible and nowhere.best.violation == pytest.approx(1, abs=0.1)
+
+
 def test_constraints_make_minima_on_their_boundary():
     # on the ring 1 <= |x| the least |x - (0, 0.5)|... the height x1 is least and largest where the ring is thickest
     result = gx.minima(

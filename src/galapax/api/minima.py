@@ -13,10 +13,19 @@ import jax
 import numpy as np
 
 from galapax.algorithms.cmaes import CMAES
-from galapax.core.checks import check_bool, check_range, pluralize
+from galapax.api.trials import (
+    Trial,
+    evaluated_elsewhere,
+    judge_answers,
+    match_points,
+    parse_points,
+    parse_values,
+    shape_of,
+)
+from galapax.core.checks import abbreviate, check_bool, check_integer, check_range, pluralize
 from galapax.core.errors import InputError
 from galapax.core.options import Compute, Options, Workers, suggest_keywords
-from galapax.core.problem import CandidateEvaluation, EqTolerance, Maximize, Problem
+from galapax.core.problem import CandidateEvaluation, EqTolerance, Maximize, Problem, Shape
 from galapax.core.stop import Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, settings_of, tabulate_calls
 from galapax.execution.batch_runner import open_black_box
@@ -94,11 +103,7 @@ def minima(
     if max_evaluations is None:
         arguments["max_evaluations"] = default_evaluations(problem.dim)
     options = resolve_options(problem, Options.parse(arguments))
-    if check_bool(global_only, "global_only") and within is not None:
-        raise InputError("give global_only or within, not both: within=1e-3 asks for minima that good.")
-    if within is not None:
-        within = float(check_range(within, "within", 0.0, math.inf))
-    check_range(unseen, "unseen", 0.0, 1.0)
+    limit = parse_interest(global_only, within, unseen)
     if options.workers.asynchronous:
         raise InputError("minima evaluates whole generations: remove asynchronous=True from the workers.")
     if options.noisy:
@@ -125,7 +130,7 @@ def minima(
                 task.problem.bounds.dim,
                 (options.seed, number),
                 options.max_evaluations,
-                within=0.0 if global_only else math.inf if within is None else within,
+                within=limit,
                 unseen=float(unseen),
                 snap=evaluator.snap,
                 descends=descends,
@@ -143,6 +148,137 @@ def minima(
         if run.callback_error is not None:
             run.callback_error.result = result  # type: ignore[attr-defined]
             raise run.callback_error
+        return result
+
+
+def parse_interest(global_only: object, within: object, unseen: object) -> float:
+    """Check what decides which minima are of interest, and when enough are known; return by how much they may be worse.
+
+    inf where every minimum counts.
+    """
+    check_range(unseen, "unseen", 0.0, 1.0)
+    if check_bool(global_only, "global_only"):
+        if within is not None:
+            raise InputError("give global_only or within, not both: within=1e-3 asks for minima that good.")
+        return 0.0
+    return math.inf if within is None else float(check_range(within, "within", 0.0, math.inf))
+
+
+class MinimaOptimizer:
+    """The search of `minima` for an objective that is evaluated elsewhere: ask for points, tell their values.
+
+    >>> opt = MinimaOptimizer([(-2, 2)] * 2, seed=1)
+    >>> while not opt.is_done:
+    ...     x = opt.ask_generation()
+    ...     opt.tell(x, (x[:, 0] ** 2 - 1) ** 2 + x[:, 1] ** 2)
+    >>> len(opt.best.minima)
+    2
+
+    `ask()` gives one trial, `ask(k)` at most k, and `ask_generation()` all points that wait, as an array (n, d). `tell`
+    takes any of them, in any order, with values as those of an Optimizer. `best` is the result so far.
+
+    bounds: as in Optimizer. The others: as in `minima`. eq_tolerance: of equalities that are told, 1e-6 by default.
+    """
+
+    def __init__(
+        self,
+        bounds: Any,
+        *,
+        maximize: Maximize = False,
+        global_only: bool = False,
+        within: float | None = None,
+        unseen: float = 0.01,
+        max_evaluations: int | None = None,
+        seed: int | None = 0,
+        eq_tolerance: float = 1e-6,
+    ) -> None:
+        self.began, self.unseen, self.eq_tolerance = time.perf_counter(), float(unseen), eq_tolerance
+        limit = parse_interest(global_only, within, unseen)
+        self.problem = Problem(evaluated_elsewhere, bounds, name="ask and tell")
+        max_evaluations = default_evaluations(self.problem.dim) if max_evaluations is None else max_evaluations
+        arguments = {"maximize": maximize, "max_evaluations": max_evaluations, "seed": seed, "blackbox": True}
+        options = resolve_options(self.problem, Options.parse(arguments | {"compute": Compute(dtype="float64")}))
+        self.task = prepare_task(self.problem, (CMAES(),), replace(options, generations=1))
+        self.evaluator = ScoreEvaluator(self.task, None, CompileTimer())
+        assert options.max_evaluations is not None
+        self.search = NicheSearch(
+            self.task.problem.bounds.dim,
+            (self.task.seed, 0),
+            options.max_evaluations,
+            within=limit,
+            unseen=self.unseen,
+            snap=self.evaluator.snap,
+        )
+        self._moves, self._n_trials = self.search.run(), 0
+        self._shape: Shape | None = None  # of the values; None until some were told
+        self._out: dict[int, Trial] = {}  # trials that were handed out, by place
+        self.is_done = False
+        self._wait(next(self._moves))
+
+    def _wait(self, points: np.ndarray | Descents) -> None:
+        """Wait for the values of these points."""
+        assert isinstance(points, np.ndarray)
+        self._points = self.task.decode(self.evaluator.genes(points))
+        self._scores = np.full(len(points), np.nan)  # NaN of those that wait
+        self._out.clear()
+
+    def ask(self, k: int | None = None) -> Trial | list[Trial]:
+        """Return a Trial, or with k a list of at most k; without k one that is out is repeated if no other waits."""
+        waiting = np.flatnonzero(np.isnan(self._scores)).tolist()
+        if not waiting:
+            raise InputError("the search is done: see `best`, or begin another one with unseen=0 or more evaluations.")
+        fresh = [place for place in waiting if place not in self._out]
+        if k is not None:
+            return [self._hand_out(place) for place in fresh[: check_integer(k, "k", 1)]]
+        return self._hand_out(fresh[0] if fresh else min(waiting, key=lambda place: self._out[place].number))
+
+    def _hand_out(self, place: int) -> Trial:
+        x = self._points[place].copy()
+        self._out[place] = Trial(self._n_trials, x, self.problem.params(x))
+        self._n_trials += 1
+        return self._out[place]
+
+    def ask_generation(self) -> np.ndarray:
+        """Return the points (n, d) that wait for their values; the same ones until they are told, none at the end."""
+        return self._points[np.isnan(self._scores)].copy()
+
+    def tell(self, points: Any, values: Any, *, ineq: Any = None, eq: Any = None) -> None:
+        """Give the values of points that were asked for, one or many, in any order; as in Optimizer.tell."""
+        x, is_one = parse_points(points, self.problem, self._out.values())
+        answers = parse_values(values, ineq, eq, len(x), is_one)
+        shape = next((shape_of(answer) for answer in answers if isinstance(answer, dict)), None)
+        if shape is not None and shape.objectives != 1:
+            raise InputError(f"minima needs one objective, and a point came with {shape.objectives} values.")
+        waiting = np.flatnonzero(np.isnan(self._scores)).tolist()
+        places = match_points(x, self._points, waiting, self.problem.bounds.span)
+        if None in places:
+            raise InputError(f"{abbreviate(points)} was not asked for, or its value is known: tell points of ask().")
+        self._shape = shape = self._shape or shape
+        merits = judge_answers(answers, shape or Shape(), self.task.options.maximize, self.eq_tolerance)
+        is_constrained = shape is not None and shape.ineq + shape.eq > 0
+        for place, answer, (violation, value) in zip(places, answers, merits, strict=True):
+            failed = np.array([not isinstance(answer, dict) or not math.isfinite(value)])
+            limits = np.array([violation]) if is_constrained else None
+            self._scores[place] = merge_violation(np.array([value]), limits, failed)[0]
+            self.evaluator.n_failed += int(failed[0])
+        if not np.isnan(self._scores).any():
+            try:
+                self._wait(self._moves.send(self._scores))
+            except StopIteration:
+                self.is_done = True
+
+    @property
+    def nfev(self) -> int:
+        """Values that were told."""
+        return self.search.evaluations + (0 if self.is_done else int((~np.isnan(self._scores)).sum()))
+
+    @property
+    def best(self) -> Result:
+        """The result so far, with the table of minima."""
+        stop = None if self.is_done else Stop.CALLBACK
+        result = assemble(self.task, [self.search], self.evaluator, stop, self.unseen, self.began)
+        if not self.is_done:
+            result["message"] = result.message.replace(f"Stopped ({Stop.CALLBACK.value}) with", "So far")
         return result
 
 
@@ -408,9 +544,9 @@ def build_result(
     entries = merge_minima(searches)
     genes = evaluator.genes(np.array([minimum.x for minimum in entries]).reshape(-1, task.problem.bounds.dim))
     constraints = SolutionEvaluator(task, box).evaluate(genes) if len(entries) else None
-    violation = np.zeros(len(entries)) if constraints is None else np.asarray(constraints.violation, np.float64)
-    values = np.array([minimum.score for minimum in entries])
-    values = np.where(np.abs(values) >= INFEASIBLE, np.nan, sign * values)
+    scores = np.array([minimum.score for minimum in entries])
+    violation = read_violation(scores) if constraints is None else np.asarray(constraints.violation, np.float64)
+    values = np.where(scores >= INFEASIBLE, np.nan, sign * scores)
     problem = task.declared
     table = Minima(
         variables=problem.variable_names(),
@@ -462,6 +598,12 @@ def build_result(
     return result
 
 
+def read_violation(scores: np.ndarray) -> np.ndarray:
+    """Return the violation of points with these scores, as `merge_violation` has put it in."""
+    share = np.clip(scores / INFEASIBLE - 1, 0, None)  # v / (1 + v)
+    return np.where(scores >= INFEASIBLE, share / np.maximum(1 - share, 1e-300), 0.0)
+
+
 def build_history(searches: Sequence[NicheSearch], sign: float, is_constrained: bool) -> History | None:
     """Return a row for each round of a search, of several searches with their last rows repeated."""
     length = max(search.n_rounds for search in searches)
@@ -470,17 +612,14 @@ def build_history(searches: Sequence[NicheSearch], sign: float, is_constrained: 
     rows = [search.rounds + search.rounds[-1:] * (length - search.n_rounds) for search in searches]
     table = np.array(rows, np.float64)  # (R, G, 5)
     scores = table[..., 2:]
-    share = scores / INFEASIBLE - 1  # v / (1 + v) of a violation v
-    is_infeasible = scores >= INFEASIBLE
-    violation = np.where(is_infeasible, share / np.maximum(1 - share, 1e-300), 0.0)[..., 0]
-    best, mean, worst = np.moveaxis(np.where(is_infeasible, np.nan, sign * scores), -1, 0)
+    best, mean, worst = np.moveaxis(np.where(scores >= INFEASIBLE, np.nan, sign * scores), -1, 0)
     history = History(
         generation=1 + np.arange(length),
         nfev=table[..., 0].astype(int),
         best=best,
         mean=mean,
         worst=worst,
-        violation=violation if is_constrained else None,
+        violation=read_violation(scores[..., 0]) if is_constrained else None,
     )
     return history if len(searches) > 1 else history.of_run(0)
 
