@@ -138,6 +138,7 @@ def main() -> None:
             label = gx.algorithms.algorithm_name(algorithm)
             show(name, label, [measure(name, algorithm, options.generations, seed) for seed in seeds])
             if has_pyribs:
+                measure_pyribs(name, label, step, 2, 0)  # compiles
                 show(
                     name, f"pyribs {label}", [measure_pyribs(name, label, step, options.generations, s) for s in seeds]
                 )
