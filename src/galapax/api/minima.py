@@ -46,7 +46,8 @@ from galapax.results.result import History, Result, Runs, attach_replay
 
 DESCENT_ROWS = 16  # descents that a compiled program makes at once on a CPU
 SAME_MINIMUM = 1e-4  # minima of several runs that are nearer than this share of the box are one
-PROGRAM_ROWS = (16, 64, 256, 512, 1024, 2048, 4096)  # points that a compiled program evaluates at once
+PROGRAM_ROWS = (16, 64, 256, 512, 1024, 2048, 4096)  # points that a compiled program evaluates at once on a CPU
+ACCELERATOR_ROWS = (1024, 16384)  # and elsewhere, where few sizes matter more
 INFEASIBLE = 1e300  # scores from here on are of infeasible points, the less the nearer to feasible
 
 
@@ -312,7 +313,8 @@ class ScoreEvaluator:
         genes = self.genes(x)
         if self.box is None:
             traced = Traced(self.task.objective, self.task.consts)  # type: ignore[arg-type]
-            rows = next((size for size in PROGRAM_ROWS if size >= len(x)), PROGRAM_ROWS[-1])
+            sizes = PROGRAM_ROWS if on_cpu() else ACCELERATOR_ROWS
+            rows = next((size for size in sizes if size >= len(x)), sizes[-1])
             return evaluate_points(traced, genes, self.task.dtype, rows)
         raw = self.box(genes, self.task.first_run + runs)
         if raw["fun"].shape[1] != 1:
