@@ -152,6 +152,8 @@ def _population_styles(result: Result) -> list[tuple[np.ndarray, dict[str, Any]]
         styles.append((np.asarray(snapshots[g].x), {"color": colour, "label": f"generation {g:,}"}))
     last = np.asarray(result.X if "F" in result else result.population)
     label = "front" if "F" in result else f"last population, {result.nit:,}"
+    if "minima" in result:
+        label = f"{len(result.minima):,} minima" if result.sign > 0 else f"{len(result.minima):,} maxima"
     styles.append((last, {"color": colormaps["OrRd"](0.95), "label": label}))
     marker_style = {"marker": "o", "ms": 5, "mec": "black", "mew": 0.5}
     return [(x[maps.thin_indices(len(x), MAX_SCATTERED_POINTS)], marker_style | style) for x, style in styles if len(x)]

@@ -385,10 +385,11 @@ def add_population(out: ReportPage, result: Result) -> None:
     columns = [*x[rows].T[:d], fitness[rows]]
     column_names = [*names[:d], names[-1]]
     background = landscape_image(result)
-    out.section("Landscape and last population" if background else "Last population")
+    points = "last population" if "minima" not in result else "minima" if result.sign > 0 else "maxima"
+    out.section(f"Landscape and {points}" if background else points.capitalize())
     out.tables["population"] = {
         "names": column_names, "data": [json_numbers(column, 6) for column in columns], "labels": {}, "total": len(x),
-        "number": rows.tolist(), "file": "population", "what": "individuals", "title": "The last population",
+        "number": rows.tolist(), "file": "population", "what": "individuals", "title": f"The {points}",
         "words": _choice_labels(result.problem, 0, d),
     }  # fmt: skip
     spec = {
@@ -397,7 +398,7 @@ def add_population(out: ReportPage, result: Result) -> None:
         "use": {"x": 0, "y": 1, "z": -1, "colour": d}, "choices": list(range(d + 1)), "marks": [],
         "tip": [d, *range(min(d, MAX_TOOLTIP_LINES - 1))],
         "more": f"… {d + 1 - MAX_TOOLTIP_LINES} more" * (d + 1 > MAX_TOOLTIP_LINES),
-        "alt": "The last population over two variables",
+        "alt": f"The {points} over two variables",
     }  # fmt: skip
     note = "The colour shows the value of the individual."
     if background:

@@ -66,7 +66,7 @@ def render_result(result: Result) -> str:
     figures.add_convergence(out, result)
     if result.runs is not None:
         figures.add_runs(out, result)
-    if illumination is None:
+    if illumination is None and "minima" not in result:
         figures.add_maps(out, result)
     if "F" not in result:
         figures.add_population(out, result)
@@ -81,7 +81,7 @@ def render_result(result: Result) -> str:
 
 
 def _add_minima(out: ReportPage, result: Result) -> None:
-    out.section("Minima")
+    out.section("Minima" if result.sign > 0 else "Maxima")
     out.add(
         f"<p>{escape(MINIMA_NOTE)} About {result.unseen:.2g} of the starts may lead to others.</p>",
         plain_table(*summary_tables.minima_rows(result), (0, 1, 2)),
