@@ -1,4 +1,4 @@
-"""The default restart policy: a portfolio of CMA-ES with restarts, L-SHADE, gradient descents and Nelder-Mead.
+"""The default restart policy: a portfolio of CMA-ES with restarts, L-SHADE and gradient descents.
 
 The methods are good at different problems. CMA-ES needs few evaluations on curved and rotated valleys; adaptive
 differential evolution is better among many separable minima. The policy starts with CMA-ES, which converges soon where

@@ -83,8 +83,8 @@ def minimize(
         parameter `key` or `rng_key`, which is another one in each call. x is then the point with the best estimated
         mean, `fun` an estimate from fresh evaluations at x, and `result.fun_interval` its 95 % confidence interval.
     x0: a starting point (d,), or points (k, d), at most a whole population, shared by all runs; or (runs, k, d),
-        separate for each run. The rest of the first population is random. A single point is where CMA-ES and simplex
-        searches begin, with a small step.
+        separate for each run. The rest of the first population is random. CMA-ES begins at a single point with a small
+        step; with few evaluations models do so, too, unless the middle of the box is better.
     initial: points whose values are known, of a black box: gx.Evaluated(X, F, ineq=..., eq=...), a pandas DataFrame
         with a column for each variable and for the objective, a Result, its evaluations, or the path of a saved run or
         its evaluations.csv; NaN means failed. They cost nothing (nfev and max_evaluations count new calls), the search

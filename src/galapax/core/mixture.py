@@ -32,13 +32,13 @@ def mixture(
 ) -> Problem:
     """A Problem of d amounts that add up to `total`, with one of them eliminated.
 
-    Points of a box hardly ever add up to anything, so a search that has this as an equality constraint spends its time
-    on it. Here one amount, `balance` (its name or number; the last unless given), is what the others leave, the search
-    has d - 1 variables, and two inequalities keep the balance within its own bounds. Tables and front.csv show it as a
-    derived quantity.
+    Random points of a box almost never add up to the total, so that a search with this as an equality constraint spends
+    its time on it. Here one amount, `balance` (its name or number; by default the last), makes up the remainder: the
+    search has d - 1 variables, and two inequalities keep the balance within its bounds. Tables and front.csv show it as
+    a derived quantity.
 
     fun, ineq, eq, derived: functions of all d amounts, as in Problem. bounds, variables: of all d amounts.
-    constraint_names: of ineq and eq; the two for the balance get names by themselves. described: further fields of
+    constraint_names: of ineq and eq; the two for the balance are named automatically. described: further fields of
     Problem, such as objectives, units, reference_point.
     """
     box = as_bounds(bounds)
