@@ -1,10 +1,11 @@
 """The default restart policy: a portfolio of CMA-ES with restarts, L-SHADE and gradient descents.
 
-The methods are good at different problems. CMA-ES needs few evaluations on curved and rotated valleys; adaptive
-differential evolution is better among many separable minima. The policy starts with CMA-ES, which converges soon where
-it is the right method, and gives L-SHADE a share of the budget if restarts have not helped. Objectives that have a
-gradient begin with descents along it, each from the best of a few samples, which are enough for a smooth function with
-one minimum. docs/algorithms.md has the measurements behind the shares below.
+The methods are good at different problems. CMA-ES needs few evaluations on curved and rotated valleys, and with large
+populations it finds the bottom of a landscape that many minima are laid over; adaptive differential evolution is better
+where the objective is a sum over the variables, or has no such bottom. The policy starts with CMA-ES, which converges
+soon where it is the right method, and decides by what the first searches say how the rest of the budget is shared.
+Objectives that have a gradient begin with descents along it, each from the best of a few samples, which are enough for
+a smooth function with one minimum. docs/algorithms.md has the measurements behind the constants below.
 """
 
 from __future__ import annotations
@@ -12,36 +13,107 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
 
 from galapax.algorithms.lshade import LSHADE
-from galapax.core.algorithm import Algorithm, scale_spread
-from galapax.core.restarts import BIPOP, NextSearch, Restarts, SearchSummary, find_agreeing_searches
-from galapax.core.stop import Stop
+from galapax.core.algorithm import Algorithm, Traits, scale_spread, static
+from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
+from galapax.core.restarts import (
+    BIPOP,
+    MAX_DOUBLINGS,
+    NextSearch,
+    Restarts,
+    SearchSummary,
+    find_agreeing_searches,
+    search_with_doubled_population,
+)
+from galapax.core.stop import STOP_CODES, Stop
+from galapax.numerics import random
+from galapax.operators.sampling import sample_uniform
 
 FIRST_REPEAT_SHRINK = 0.1  # of the first step: the second search is a local one
+MAX_REPEAT_COST = 2.0  # evaluations of the second search, in units of the first one's
+GROWN_SHRINK = 0.5  # of the first step, for growing populations: a wide start leaves the box
+COST_EXPONENT = 0.75  # a search takes about this power of its population in evaluations
+MAX_COST_SHARE = 0.5  # of the evaluations left, that a larger population is expected to take
+MAX_COST_OVERRUN = 1.5  # of what a larger population was expected to cost, at which its search ends
 # generations of the first population that the budget of L-SHADE should allow; the population is chosen by it
 MIN_LSHADE_GENERATIONS_PER_VARIABLE, MAX_LSHADE_GENERATIONS = 50, 500
-MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 500  # with a smaller share of the budget L-SHADE is not started
+MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 400  # with a smaller share of the budget L-SHADE is not started
 MAX_LSHADE_SEARCHES = 3  # the first, and others that verify its answer
 UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple of the evaluations before it
+ADDITIVE_ROUNDING = 1e3  # error of a sum of values, in units of the last place of the largest
+
+
+class SeparabilityState(NamedTuple):
+    candidates: Array  # (n, d) two points, then pairs that exchange some of their variables
+    parents: Population
+    is_separable: Array
+    bounds: Bounds
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SeparabilityTest(Algorithm[SeparabilityState]):
+    """Tests whether the objective is a sum of functions of single variables; it converges if it is.
+
+    Two random points exchange the variables of a set S. If the objective is a sum, the values of the two new points add
+    up to those of the old ones. Each pair of variables is divided by one of ceil(log2 d) sets.
+
+    population: 2 + 2 ceil(log2 d).
+    """
+
+    population: int = static(2)
+
+    traits: ClassVar[Traits] = Traits(rounds_discrete=True, termination_every=1)
+
+    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> SeparabilityState:
+        key_points, key_codes = random.split(key)
+        points = sample_uniform(key_points, bounds, 2)
+        codes = jnp.argsort(random.uniform(key_codes, (bounds.dim,), bounds.lower.dtype)).astype(jnp.int32)
+        in_set = (codes[None, :] >> jnp.arange(self.population // 2 - 1, dtype=jnp.int32)[:, None]) & 1
+        pairs = jnp.where(in_set[:, None, :] == jnp.array([0, 1])[None, :, None], points[0], points[1])
+        x = jnp.concatenate([points, pairs.reshape(-1, bounds.dim)])
+        return SeparabilityState(x, empty_population(x, shape), jnp.zeros((), bool), bounds)
+
+    def step(self, key: Array, state: SeparabilityState, evaluation: CandidateEvaluation) -> SeparabilityState:
+        points = as_population(state.candidates, evaluation)
+        sums = points.fitness.reshape(-1, 2).sum(axis=1)
+        largest = jnp.max(jnp.abs(points.fitness))
+        rounding = ADDITIVE_ROUNDING * jnp.finfo(sums.dtype).eps * largest
+        is_separable = jnp.all(jnp.abs(sums - sums[0]) <= rounding)  # False if one is NaN
+        return state._replace(parents=points, is_separable=is_separable)
+
+    def termination(self, state: SeparabilityState, bounds: Bounds, tolerance: Array) -> Array:
+        del bounds, tolerance
+        return jnp.where(state.is_separable, STOP_CODES[Stop.TOLERANCE], STOP_CODES[Stop.STALL])
 
 
 @dataclass(frozen=True)
 class Portfolio(Restarts):
-    """CMA-ES restarted by BIPOP, with L-SHADE in between.
+    """CMA-ES with growing populations, L-SHADE and BIPOP, by what the searches so far have shown.
 
-    As long as all searches agree, the first is repeated from other places and with shorter first steps: searches that
-    begin wide tend to the widest basin, and would agree with each other. An L-SHADE that has converged to the best
-    value is repeated, too, until the run is sure of it.
+    1. As long as all searches agree, the first is repeated from other places and with shorter first steps: searches
+       that begin wide tend to the widest basin, and would agree with each other.
+    2. If they disagree, a few evaluations tell whether the objective is a sum over its variables. Then L-SHADE is next.
+    3. Otherwise the population doubles. As long as the last one ends below all searches before it, the next is the
+       largest that the rest of the budget should suffice for.
+    4. If that gains nothing more, L-SHADE has a share of the budget, and BIPOP has the rest.
 
-    wait: share of the budget that is spent before L-SHADE starts.
+    An L-SHADE that has converged to the best value, and a population that found it twice, are repeated until the run is
+    sure of it.
+
     share: share of the budget for a search by L-SHADE.
     descends: whether descents by the gradient come first, as long as half of them end at the best value.
     """
 
     name = "portfolio"
 
-    wait: float = 0.2
     share: float = 0.25
     descends: bool = False
 
@@ -55,34 +127,86 @@ class Portfolio(Restarts):
         if self.descends and all(p.kind == "descent" for p in past) and 2 * sum(agreeing) >= len(past):
             return NextSearch(algorithm, "descent", generations=1, polish=True)
         if past and all(agreeing):  # the same search needs no new program
-            shrink = FIRST_REPEAT_SHRINK if len(past) == 1 else 1.0
-            return NextSearch(scale_spread(algorithm, shrink * 10 ** (-2 * draw())), "repeat")
-        cmaes_searches = _select_cmaes(past)
+            return _repeat_first(algorithm, past, draw)
+        searches = _select_cmaes(past)
+        if not searches:
+            return NextSearch(algorithm, "first")
+        tests = [p for p in past if p.kind == "probe"]
+        if not tests and len(searches[0].x) > 1:
+            return _separability_test(len(searches[0].x))
+        is_separable = any(p.stop is Stop.TOLERANCE for p in tests)
+        if not is_separable and (larger := self._grow(algorithm, past, evaluations_left)) is not None:
+            return larger
+        budget = self._lshade_budget(past, agreeing, evaluations_left, is_separable)
+        lshade = self._lshade_search(past, budget, evaluations_left)
+        return lshade[0] if lshade else BIPOP().next(algorithm, searches, evaluations_left, draw)
+
+    def _grow(self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float) -> NextSearch | None:
+        """Return a search with a larger population, None if the last one gained nothing by it."""
+        searches = _select_cmaes(past)
+        large = [p for p in searches if p.kind == "large"]
+        doublings = 1
+        if large:
+            last, agrees = large[-1], find_agreeing_searches(searches)
+            if past[-1] is not last or last.stop is Stop.BUDGET or not agrees[-1]:
+                return None
+            agreeing = [p.doublings for p, same in zip(searches, agrees, strict=True) if same and p.kind == "large"]
+            doublings = last.doublings + 1
+            affordable = MAX_COST_SHARE * evaluations_left if math.isfinite(evaluations_left) else 0.0
+            while _estimate_cost(searches, doublings + 1) <= affordable:
+                doublings += 1
+            if len(agreeing) > 1 or _estimate_cost(searches, doublings) > evaluations_left:
+                doublings = min(agreeing)  # is it found again?
+        cost = _estimate_cost(searches, doublings)
+        if doublings > MAX_DOUBLINGS or cost > evaluations_left:
+            return None
+        grown = search_with_doubled_population(scale_spread(algorithm, GROWN_SHRINK), searches[0].population, doublings)
+        return grown._replace(evaluations=MAX_COST_OVERRUN * cost)
+
+    def _lshade_budget(
+        self, past: Sequence[SearchSummary], agreeing: Sequence[bool], evaluations_left: float, is_separable: bool
+    ) -> float:
+        """Return the evaluations for a search by L-SHADE, 0 if it is not its turn.
+
+        On a sum over the variables it has twice as many the next time, if it has not converged.
+        """
         spent = sum(p.evaluations for p in past)
         evolutions = [p for p in past if p.kind == "evolution"]
-        lshade_spent = sum(p.evaluations for p in evolutions)
         total = spent + evaluations_left
-        verifies = bool(evolutions) and past[-1] is evolutions[-1] and agreeing[-1] and past[-1].stop is Stop.TOLERANCE
         if math.isfinite(total):
-            is_due, budget = not evolutions and spent >= self.wait * total, self.share * total
-            is_due |= verifies and len(evolutions) < MAX_LSHADE_SEARCHES
-        else:
-            is_due = len(cmaes_searches) > 2 and spent >= 2 * UNLIMITED_LSHADE_FACTOR * lshade_spent
-            budget = float(UNLIMITED_LSHADE_FACTOR * spent)
-        lshade = self._lshade_search(past, budget, evaluations_left) if past and is_due else []
-        return lshade[0] if lshade else BIPOP().next(algorithm, cmaes_searches, evaluations_left, draw)
+            if not evolutions:
+                return self.share * total
+            last = evolutions[-1]
+            if past[-1] is last and last.stop is Stop.BUDGET and is_separable:
+                return 2.0 * last.evaluations
+            verifies = past[-1] is last and last.stop is Stop.TOLERANCE and agreeing[-1]
+            return self.share * total if verifies and len(evolutions) < MAX_LSHADE_SEARCHES else 0.0
+        lshade_spent = sum(p.evaluations for p in evolutions)
+        is_due = len(_select_cmaes(past)) > 2 and spent >= 2 * UNLIMITED_LSHADE_FACTOR * lshade_spent
+        return float(UNLIMITED_LSHADE_FACTOR * spent) if is_due else 0.0
 
     def predict_next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], upcoming: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         if all(find_agreeing_searches(past)):
             return []
+        searches = _select_cmaes(past)
+        if upcoming.kind == "probe":
+            larger = self._grow(algorithm, past, evaluations_left)
+        elif upcoming.kind == "large":  # if it gains
+            cost = int(_estimate_cost(searches, upcoming.doublings))
+            gain = searches[0]._replace(
+                kind="large", evaluations=cost, best=-math.inf, stop=Stop.TOLERANCE, doublings=upcoming.doublings
+            )
+            larger = self._grow(algorithm, [*past, gain], evaluations_left - cost)
+        else:
+            larger = None
+        restarts = [larger] if larger else BIPOP().predict_next(algorithm, searches, upcoming, evaluations_left)
+        evolutions = [kind for kind in (upcoming.kind, *(p.kind for p in past)) if kind == "evolution"]
+        if evolutions or math.isinf(evaluations_left):
+            return restarts
         budget = self.share * (evaluations_left + sum(p.evaluations for p in past))
-        lshade_is_next = math.isfinite(evaluations_left) and not any(
-            kind == "evolution" for kind in (upcoming.kind, *(p.kind for p in past))
-        )
-        restarts = BIPOP().predict_next(algorithm, _select_cmaes(past), upcoming, evaluations_left)
-        return [*self._lshade_search(past, budget, evaluations_left), *restarts] if lshade_is_next else restarts
+        return [*self._lshade_search(past, budget, evaluations_left), *restarts]
 
     def _lshade_search(self, past: Sequence[SearchSummary], budget: float, evaluations_left: float) -> list[NextSearch]:
         """Return the search by L-SHADE with this budget; none if the budget is too small for it or not available."""
@@ -92,5 +216,23 @@ class Portfolio(Restarts):
         return [NextSearch(LSHADE(population=max(18, round(budget / generations))), "evolution", budget)]
 
 
+def _repeat_first(algorithm: Algorithm, past: Sequence[SearchSummary], draw: Callable[[], float]) -> NextSearch:
+    """Return the first search from another place and with a shorter first step."""
+    if len(past) > 1:
+        return NextSearch(scale_spread(algorithm, 10 ** (-2 * draw())), "repeat")
+    local_search = scale_spread(algorithm, FIRST_REPEAT_SHRINK * 10 ** -draw())
+    return NextSearch(local_search, "repeat", MAX_REPEAT_COST * past[0].evaluations)
+
+
+def _separability_test(dim: int) -> NextSearch:
+    return NextSearch(SeparabilityTest(population=2 + 2 * math.ceil(math.log2(dim))), "probe", generations=1)
+
+
+def _estimate_cost(searches: Sequence[SearchSummary], doublings: int) -> float:
+    """Estimate the evaluations of a search with a larger population, by those of searches that began wide."""
+    costs = [p.evaluations / 2.0 ** (COST_EXPONENT * p.doublings) for p in searches if p.kind in ("first", "large")]
+    return float(np.median(costs)) * 2.0 ** (COST_EXPONENT * doublings)
+
+
 def _select_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:
-    return [p for p in past if p.kind not in ("evolution", "descent")]
+    return [p for p in past if p.kind not in ("evolution", "descent", "probe")]

@@ -42,6 +42,7 @@ class SearchSummary(NamedTuple):
     x: np.ndarray  # (d,), scaled to the unit cube
     stop: Stop
     resolution: float = 0.0  # difference of values that means nothing, see `value_resolution`
+    doublings: int = 0  # of the first population
 
 
 class NextSearch(NamedTuple):
@@ -52,6 +53,7 @@ class NextSearch(NamedTuple):
     evaluations: float = math.inf  # limit of this search; the limit of the run holds as well
     generations: int = UNLIMITED  # limit of this search
     polish: bool = False  # refine its best point with the gradient
+    doublings: int = 0  # of the first population
 
 
 def value_resolution(best: float, mean: float, eps: float) -> float:
@@ -79,14 +81,14 @@ def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
     if not past:
         return []
     best = min(past, key=lambda p: (p.violation, p.best))
-    finite = [p.best for p in past if math.isfinite(p.best)]
+    finite = [p.best for p in past if math.isfinite(p.best) and p.kind != "probe"]
     span = max(finite) - best.best if finite else 0.0
 
     def agrees(search: SearchSummary) -> bool:
         same_point = bool(np.max(np.abs(search.x - best.x)) <= SAME_POINT_DISTANCE)
         difference = search.best - best.best
         resolution = max(p.resolution if p.stop is Stop.TOLERANCE else 0.0 for p in (search, best))
-        has_converged = search.stop is Stop.TOLERANCE
+        has_converged = search.stop is Stop.TOLERANCE and search.kind != "probe"
         same_value = has_converged and difference <= SAME_VALUE_RESOLUTIONS * resolution
         # on a plateau or at its limit a search has the value without having converged
         same_value |= 0 <= difference <= SAME_VALUE_SHARE * span and span > 0
@@ -103,11 +105,17 @@ def estimate_confidence(past: Sequence[SearchSummary]) -> float:
     This is the mean of (1 - p)^n over the posterior Beta(k, n - k + 1) of the share p of searches that find the best.
     The kinds (first searches and their repetitions, large populations, small ones, differential evolution, descents)
     have shares of their own, and their chances are multiplied; the confidence is 1 minus the product. Two descents
-    count as one search, as they see less of the function. Multistart theory has the same ingredients: Boender & Rinnooy
+    count as one search, as they see less of the function, and a large population smaller than the smallest that found
+    the best does not count: it could not have found it. Multistart theory has the same ingredients: Boender & Rinnooy
     Kan (1987), Mathematical Programming 37:59-80, doi:10.1007/BF02591684.
     """
     counts: dict[str, tuple[int, int]] = {}
-    for search, agrees in zip(past, find_agreeing_searches(past), strict=True):
+    agreeing = find_agreeing_searches(past)
+    sizes = [p.doublings for p, agrees in zip(past, agreeing, strict=True) if agrees and p.kind == "large"]
+    for search, agrees in zip(past, agreeing, strict=True):
+        is_too_small = search.kind == "large" and search.doublings < min(sizes, default=0)
+        if search.kind == "probe" or is_too_small:
+            continue
         is_cut_short = search.stop is Stop.BUDGET and search.kind != "evolution" and not agrees
         if not is_cut_short:
             kind = "first" if search.kind == "repeat" else search.kind
@@ -120,7 +128,8 @@ def estimate_confidence(past: Sequence[SearchSummary]) -> float:
 
 
 def summarize_agreement(past: Sequence[SearchSummary]) -> Agreement:
-    return Agreement(sum(find_agreeing_searches(past)), len(past), estimate_confidence(past))
+    n_searches = sum(search.kind != "probe" for search in past)
+    return Agreement(sum(find_agreeing_searches(past)), n_searches, estimate_confidence(past))
 
 
 class Restarts:
@@ -149,6 +158,12 @@ class Restarts:
         return []
 
 
+def search_with_doubled_population(algorithm: Algorithm, first: int, doublings: int) -> NextSearch:
+    """Return a search with a population of `first`, doubled that many times."""
+    doublings = min(doublings, MAX_DOUBLINGS)
+    return NextSearch(double_population(algorithm, first, doublings), "large", doublings=doublings)
+
+
 @dataclass(frozen=True)
 class IndependentRestarts(Restarts):
     """Repeat the same search from new starting points (multi-start)."""
@@ -175,7 +190,7 @@ class IPOP(Restarts):
     ) -> NextSearch | Stop:
         if not past:
             return NextSearch(algorithm, "first")
-        return NextSearch(double_population(algorithm, past[0].population, min(len(past), MAX_DOUBLINGS)), "large")
+        return search_with_doubled_population(algorithm, past[0].population, len(past))
 
 
 @dataclass(frozen=True)
@@ -195,24 +210,26 @@ class BIPOP(Restarts):
             return NextSearch(algorithm, "first")
         large, small = ([p for p in past if p.kind == kind] for kind in ("large", "small"))
         spent_large, spent_small = (sum(p.evaluations for p in group) for group in (large, small))
-        first = past[0].population
+        first, most = past[0].population, max((p.doublings for p in large), default=0)
         if not large or spent_large <= spent_small:
-            return NextSearch(double_population(algorithm, first, min(len(large) + 1, MAX_DOUBLINGS)), "large")
-        doublings = round((min(len(large), MAX_DOUBLINGS) - 1) * draw() ** 2)
+            return search_with_doubled_population(algorithm, first, most + 1)
+        doublings = round((most - 1) * draw() ** 2)
         local_search = scale_spread(double_population(algorithm, first, doublings), 10 ** (-2 * draw()))
-        return NextSearch(local_search, "small", max(spent_large / 2, first * 2.0**doublings))
+        limit = max(spent_large / 2, first * 2.0**doublings)
+        return NextSearch(local_search, "small", limit, doublings=doublings)
 
     def predict_next(
         self, algorithm: Algorithm, past: Sequence[SearchSummary], upcoming: NextSearch, evaluations_left: float
     ) -> list[NextSearch]:
         if not past:
             return []
-        doublings = sum(p.kind == "large" for p in past) + (upcoming.kind == "large") + 1
+        sizes = [(search.kind, search.doublings) for search in past] + [(upcoming.kind, upcoming.doublings)]
+        doublings = max(size for kind, size in sizes if kind != "small") + 1
         first = past[0].population
         is_affordable = doublings <= MAX_DOUBLINGS and (
             MIN_SEARCH_GENERATIONS * first * 2**doublings <= evaluations_left
         )
-        return [NextSearch(double_population(algorithm, first, doublings), "large")] if is_affordable else []
+        return [search_with_doubled_population(algorithm, first, doublings)] if is_affordable else []
 
 
 Topology = Literal["ring", "torus", "complete", "random"]

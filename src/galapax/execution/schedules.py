@@ -590,6 +590,9 @@ def _record_search(task: Task, run: RestartState, search: NextSearch, population
     evaluations, best = int(track.evaluations[0]), float(track.best[0])
     violation, eps = float(track.violation[0]), float(np.finfo(task.dtype).eps)
     resolution = value_resolution(best, float(track.mean[0]), eps)
-    run.past.append(SearchSummary(search.kind, population, evaluations, best, violation, x, stop, resolution))
+    summary = SearchSummary(
+        search.kind, population, evaluations, best, violation, x, stop, resolution, search.doublings
+    )
+    run.past.append(summary)
     run.outcomes.append(outcome)
     run.sizes += outcome.sizes[0]
