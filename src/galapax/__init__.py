@@ -8,6 +8,7 @@ from galapax import algorithms, callbacks, problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cma_mae import CMAMAE
 from galapax.algorithms.cmaes import CMAES
+from galapax.algorithms.crfmnes import CRFMNES
 from galapax.algorithms.de import DE
 from galapax.algorithms.ehvi import EHVI
 from galapax.algorithms.ep import EP, FEP
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CMAES",
     "CMAMAE",
+    "CRFMNES",
     "DE",
     "EHVI",
     "EP",

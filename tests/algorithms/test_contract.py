@@ -184,7 +184,7 @@ def test_points_in_float32_lie_in_the_box_as_it_was_given(name):
 
 
 # CMA-ES samples a normal distribution around a point that is drawn for each run: test_cmaes.py has its first points
-SAMPLES = {"cmaes"}
+SAMPLES = {"cmaes", "crfmnes"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,12 @@ PAGES = [
 ]
 SITE = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-SHARED = {"jso": "lshade", "fep": "ep", "random": "random_search"}  # algorithms on the page of another
+SHARED = {
+    "crfmnes": "cmaes",
+    "jso": "lshade",
+    "fep": "ep",
+    "random": "random_search",
+}  # algorithms on the page of another
 
 
 def find_documented() -> list[str]:

@@ -10,7 +10,8 @@ import numpy as np
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.cma_mae import CMAMAE
-from galapax.algorithms.cmaes import CMAES, StrategyParameters
+from galapax.algorithms.cmaes import CMAES, MIN_DIAGONAL_DIM, StrategyParameters
+from galapax.algorithms.crfmnes import CRFMNES
 from galapax.algorithms.de import DE
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
@@ -37,6 +38,7 @@ from galapax.core.restarts import BIPOP, IPOP, IndependentRestarts, Restarts
 ALGORITHMS: dict[str, Any] = {
     "cde": CoevolutionaryDE,
     "cmaes": CMAES,
+    "crfmnes": CRFMNES,
     "de": DE,
     "ep": EP,
     "epsilon_de": EpsilonDE,
@@ -58,6 +60,8 @@ ALGORITHMS: dict[str, Any] = {
 
 
 ILLUMINATION_ALGORITHMS: dict[str, Any] = {"cma_mae": CMAMAE, "map_elites": MAPElites}  # of `gx.illuminate`
+# up to so many evaluations per variable in so many variables CR-FM-NES ends lower than CMA-ES
+MIN_CRFMNES_DIM, MAX_CRFMNES_EVALUATIONS_PER_VARIABLE = 40, 200
 MAX_SMS_EMOA_POPULATION = 500  # individuals, up to which SMS-EMOA is the default for three objectives
 
 RESTARTS: dict[str, Restarts] = {
@@ -136,6 +140,14 @@ def _default_multi_objective(objectives: int, population: int | None) -> Algorit
     # a generation of SMS-EMOA takes O(n^2) work ten times over, and large populations cover a front in any case
     small = not isinstance(population, int) or population <= MAX_SMS_EMOA_POPULATION
     return SMSEMOA() if objectives == 3 and small else NSGA3()
+
+
+def choose_for_many_variables(default: Algorithm, dim: int, max_evaluations: int | None) -> Algorithm:
+    """The default, or CR-FM-NES in its place where CMA-ES has no time or no room to learn a matrix."""
+    if type(default) is not CMAES:
+        return default
+    is_short = max_evaluations is not None and max_evaluations <= MAX_CRFMNES_EVALUATIONS_PER_VARIABLE * dim
+    return CRFMNES() if dim >= MIN_DIAGONAL_DIM or (dim >= MIN_CRFMNES_DIM and is_short) else default
 
 
 def default_for_islands(default: Algorithm) -> Algorithm:

@@ -32,6 +32,7 @@ from galapax.numerics import random
 from galapax.operators.selection import best_index, no_worse, rank_by_fitness, set_first, take_row, tree_where
 
 MIN_DIAGONAL_DIM = 300  # variables from which on the matrix is diagonal, unless the user says otherwise
+FIRST_STEP, FIRST_STEP_RADIUS = 0.2, 1.3  # of the box: the first step, and its length over all variables, if less
 START_STEP_SHARE = 0.25  # of the first step, around a single starting point
 FIRST_MEAN_SHARE = 0.8  # share of the box in which the first mean is drawn
 MAX_CONDITION = 1e14
@@ -148,13 +149,14 @@ class CMAES(Algorithm[CMAESState]):
 
     population: samples a generation, lambda; by default 4 + 3 ln d.
     samples: so many of them, if not all; a run that restarts with more samples then needs no new program each time.
-    sigma0: standard deviation of the first samples, sigma, as a share of the box.
+    sigma0: standard deviation of the first samples, sigma, as a share of the box; by default 0.2, and 1.3 / sqrt(d) in
+        many variables, where it would take long to shrink.
     diagonal: learn the variances alone, for many variables; by default from 300 on.
     """
 
     population: int = static(None)
     samples: int | None = None
-    sigma0: float = 0.2
+    sigma0: float | None = None
     diagonal: bool = static(None)
     constants: StrategyParameters | None = None  # follow from the others
 
@@ -168,15 +170,19 @@ class CMAES(Algorithm[CMAESState]):
             check_integer(self.population, "population", 4, "the better half of the samples updates the distribution")
         if self.samples is not None:
             check_range(self.samples, "samples", 4, self.population or 4)
-        check_positive(self.sigma0, "sigma0")
+        if self.sigma0 is not None:
+            check_positive(self.sigma0, "sigma0")
         check_bool(self.diagonal, "diagonal")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         population = default_samples(dim) if self.population is None else self.population
         count = int(population if self.samples is None else self.samples)
         diagonal = dim >= MIN_DIAGONAL_DIM if self.diagonal is None else self.diagonal
+        sigma0 = min(FIRST_STEP, FIRST_STEP_RADIUS / math.sqrt(dim)) if self.sigma0 is None else self.sigma0
         parameters = constants(dim, count, diagonal)
-        return dataclasses.replace(self, population=population, samples=None, diagonal=diagonal, constants=parameters)
+        return dataclasses.replace(
+            self, population=population, samples=None, sigma0=sigma0, diagonal=diagonal, constants=parameters
+        )
 
     def with_doubled_population(self, first: int, times: int) -> Self:
         return dataclasses.replace(self, population=first * 4 ** ((times + 1) // 2), samples=first * 2**times)
@@ -186,7 +192,7 @@ class CMAES(Algorithm[CMAESState]):
         return self.constants.count
 
     def with_smaller_spread(self, factor: float) -> Self:
-        return dataclasses.replace(self, sigma0=self.sigma0 * factor)
+        return dataclasses.replace(self, sigma0=(self.sigma0 or FIRST_STEP) * factor)
 
     def cost_hint(self, dim: int) -> int:
         return self.population * dim if self.diagonal else (self.population + dim) * dim
@@ -277,7 +283,7 @@ class CMAES(Algorithm[CMAESState]):
         penalty = jnp.sum(state.walls.weights * (beyond - jnp.clip(beyond, 0, 1)) ** 2, axis=1) / bounds.dim
         judged = samples.fitness + penalty
         rank = rank_by_fitness(judged, samples.violation)
-        new, sound = self.update_distribution(k, state, moves, k.weight((rank + 1).astype(moves.dtype)))
+        new, sound = self.update_distribution(k, state, moves, rank)
         new = self.widen_discrete(new, bounds)
         walls = update_boundary_penalty(
             state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k
@@ -291,10 +297,11 @@ class CMAES(Algorithm[CMAESState]):
         return CMAESState(x, normals, parents, new, walls, progress, bounds)
 
     def update_distribution(
-        self, k: StrategyParameters, state: CMAESState, moves: Array, weights: Array
+        self, k: StrategyParameters, state: CMAESState, moves: Array, rank: Array
     ) -> tuple[Distribution, Array]:
-        """The distribution after samples with these moves (n, d) and weights (n,), and whether it could be made."""
+        """The distribution after samples with these moves (n, d) and ranks (n,), and whether it could be made."""
         now, normals, dim = state.now, state.normals, moves.shape[1]
+        weights = k.weight((rank + 1).astype(moves.dtype))
         good = jnp.maximum(weights, 0)[:, None]
         move, normal = jnp.sum(good * moves, axis=0), jnp.sum(good * normals, axis=0)
         step_path = (1 - k.c_s) * now.step_path + jnp.sqrt(k.c_s * (2 - k.c_s) * k.mueff) * normal

@@ -250,9 +250,10 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
         is_named = count_named_objectives(problem, options) is not None or problem.reference_point is not None
         if not is_named and not options.vectorized:
             warn_vector_objective(problem, objectives)
-    return algorithms.resolve_algorithm(
+    default = algorithms.resolve_algorithm(
         None, problem.constrained, objectives, discrete_dim(problem), options.population
     )
+    return algorithms.choose_for_many_variables(default, problem.dim, options.max_evaluations)
 
 
 def _leaves_search_open(options: Options) -> bool:
