@@ -1,63 +1,85 @@
 """Where the time of a fused kernel goes: `python benchmarks/phases.py [fep|de|ga|cde] [SIZE]`, on an NVIDIA GPU.
 
 Clock cycles of a generation, as one thread of the block in the middle of the device sees them: in each stretch of the
-generated text between loops and barriers, and waiting at each barrier. Reading the clock takes some itself, and the
+generation between loops and barriers, and waiting at each barrier. Reading the clock takes some itself, and the
 compiler moves reads of memory across it: stretches tell where to look, `benchmarks/gpu.py` how long it takes.
 """
 
 from __future__ import annotations
 
-import re
+import os
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
+
+os.environ["GALAPAX_CACHE"] = "off"  # or a source without clocks would be read
 
 import gpu
 import harness
 import jax
 
 import galapax as gx
-from galapax.fused import backend
+from galapax.fused import backend, kernel_source
 from galapax.fused.cuda import CudaKernel
 from galapax.fused.kernel_source import KernelSource
+from galapax.fused.loop_ir import Axis, Barrier, Call, Declare, For, If, Statement
+from galapax.fused.print_c import print_statements
 
-STAMPS = 256
+MAX_STAMPS = 256
 HEAD = f"""
-__device__ unsigned long long stamps[{STAMPS}];
+__device__ unsigned long long stamps[{MAX_STAMPS}];
 #define STAMP(n) if (threadIdx.x == 0 && blockIdx.x == gridDim.x / 2) {{ \\
     long long now = clock64(); stamps[n] += now - last_stamp; last_stamp = now; }}
 """
 
 
-def stamped(text: KernelSource) -> tuple[KernelSource, list[str]]:
-    """The text with clocks in its loop over generations, and what each of them measures."""
-    lines, names, inside = list[str](), list[str](), False
-    for line in text.body.split("\n"):
-        word = line.strip()
-        if word.startswith("for (; g < count"):
-            inside, lines = True, [*lines, "long long last_stamp = clock64();"]
-        inside = inside and not word.startswith("for (; g < rows")
-        meets = inside and word in ("BARRIER", "BLOCK_BARRIER")
-        if meets or (inside and re.match(r"(WRITTEN_OUT )?(LOOP|BLOCK_LOOP|OVER_PIECE)", word)):
-            lines.append(f"STAMP({len(names)})")
-            names.append(f"before {word[:80]}")
-        lines.append(line)
-        if meets:
-            lines.append(f"STAMP({len(names)})")
-            names.append(f"waiting at {word}")
-    assert len(names) < STAMPS
-    return replace(text, body=HEAD + "\n".join(lines)), names
+def add_stamps(statements: Sequence[Statement], names: list[str], inside: bool = False) -> list[Statement]:
+    """Return the statements with clocks in the loop over generations. names: receives what each of them measures."""
+    result: list[Statement] = []
+
+    def stamp(name: str) -> None:
+        result.append(Call("STAMP", (str(len(names)),)))
+        names.append(name)
+
+    for statement in statements:
+        is_generation = isinstance(statement, For) and statement.axis is Axis.GENERATION
+        is_parallel = isinstance(statement, For) and statement.axis in (Axis.THREAD, Axis.BLOCK, Axis.TILE)
+        first_line = print_statements([statement])[0]
+        if is_generation:
+            result.append(Declare("long long", "last_stamp", "clock64()"))
+        if inside and (is_parallel or isinstance(statement, Barrier)):
+            stamp(f"before {first_line[:80]}")
+        if isinstance(statement, For | If) and (inside or is_generation) and not is_parallel:
+            statement = copy(statement)
+            if isinstance(statement, For):
+                statement.body = add_stamps(statement.body, names, True)
+            else:
+                branches = statement.branches
+                statement.branches = [(test, add_stamps(body, names, True)) for test, body in branches]
+        result.append(statement)
+        if inside and isinstance(statement, Barrier):
+            stamp(f"waiting at {first_line}")
+    return result
 
 
 def phases(generations: int, dtype: str | None = None, **options: Any) -> None:
     """Print the cycles of each stretch in a run of `generations` generations."""
-    made: list[tuple[CudaKernel, list[str]]] = []
+    kernels: list[CudaKernel] = []
+    names: list[str] = []
+
+    def print_stamped(statements: Sequence[Statement]) -> list[str]:
+        names.clear()
+        lines = print_statements(add_stamps(statements, names))
+        assert len(names) < MAX_STAMPS
+        return lines
 
     def build_kernel(digest: str, text: KernelSource, for_cpu: bool) -> CudaKernel:
-        changed, names = stamped(text)
-        made.append((CudaKernel(changed), names))
-        return made[-1][0]
+        kernels.append(CudaKernel(replace(text, body=HEAD + text.body)))
+        return kernels[-1]
 
-    usual, backend.build_kernel = backend.build_kernel, build_kernel  # type: ignore[assignment]
+    kernel_source.print_statements = print_stamped  # type: ignore[assignment]
+    backend.build_kernel = build_kernel  # type: ignore[assignment]
     gx.minimize(
         tolerance=0,
         progress=False,
@@ -66,8 +88,7 @@ def phases(generations: int, dtype: str | None = None, **options: Any) -> None:
         compute=gx.Compute(engine="fused", dtype=dtype),
         **options,
     )
-    backend.build_kernel = usual
-    kernel, names = made[-1]
+    kernel = kernels[-1]
     jax.effects_barrier()
     cycles = kernel.read_symbol("stamps", len(names))
     text = kernel.text
