@@ -5,7 +5,9 @@
     diff before.txt after.txt
 
 A line for each kernel: algorithm, problem, type, launch shape, bytes of the body, and its digest. With --write FOLDER
-the sources are written there, to compare their text. Names of algorithms restrict it to these.
+the sources are written there, to compare their text. With --cubin the digest is that of the machine code that NVRTC
+makes for compute capability 9.0, which stays the same where only names or lines of the text change; that needs NVRTC
+(`pip install nvidia-cuda-nvrtc`), and no GPU. Names of algorithms restrict it to these.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ import jax
 
 import galapax as gx
 from galapax.execution.search import Search
-from galapax.fused import backend, kernel
+from galapax.fused import backend, cuda, kernel
 from galapax.fused.array_ir import NotFusible
+from galapax.fused.kernel_source import KernelSource
 from galapax.fused.schedule import LaunchShape
 
 SHAPES = {
@@ -71,8 +74,8 @@ def capture_search(algorithm: str, problem: str, population: int, dtype: str) ->
     raise RuntimeError(f"{algorithm} on {problem} did not ask for a kernel")
 
 
-def list_kernels(algorithms: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the name and the body of each kernel of these algorithms, or of all, or the reason why there is none."""
+def list_kernels(algorithms: Collection[str] = ()) -> Iterator[tuple[str, KernelSource | str]]:
+    """Yield the name and the source of each kernel of these algorithms, or of all, or the reason why there is none."""
     for algorithm, problem, population in CASES:
         if algorithms and algorithm not in algorithms:
             continue
@@ -81,20 +84,27 @@ def list_kernels(algorithms: Collection[str] = ()) -> Iterator[tuple[str, str]]:
                 search = capture_search(algorithm, problem, population, dtype)
                 for name, shape in SHAPES.items():
                     try:
-                        body = kernel.generate_source(search, 1, shape).body
+                        source: KernelSource | str = kernel.generate_source(search, 1, shape)
                     except NotFusible as error:
-                        body = str(error)
-                    yield f"{algorithm} {problem} {population} {dtype} {name}", body
+                        source = str(error)
+                    yield f"{algorithm} {problem} {population} {dtype} {name}", source
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="write the sources there")
     parser.add_argument("algorithms", nargs="*", help="only these")
+    parser.add_argument("--cubin", action="store_true", help="digests of machine code, of kernels for a GPU")
     options = parser.parse_args()
     folder: Path | None = options.write
-    for name, body in list_kernels(options.algorithms):
-        print(name, len(body), hashlib.sha256(body.encode()).hexdigest()[:16], flush=True)
+    for name, source in list_kernels(options.algorithms):
+        body = source if isinstance(source, str) else source.body
+        content = body.encode()
+        if options.cubin and isinstance(source, KernelSource):
+            if source.for_cpu:
+                continue
+            content = cuda.compile_cubin(source.source, (9, 0))
+        print(name, len(content), hashlib.sha256(content).hexdigest()[:16], flush=True)
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / (re.sub(r"\W+", "-", name) + ".c")).write_text(body)
