@@ -143,7 +143,7 @@ def pymoo_ga(problem: gx.Problem, runs: int, most: int, after: bool = False) -> 
         low, high = box.lower[i], box.upper[i]
         if v.kind == "boolean":
             kinds[f"v{i}"] = Binary()
-        elif v.kind == "choice" and not v.ordered:
+        elif v.kind == "choice" and not v.is_ordered:
             kinds[f"v{i}"] = Choice(options=list(range(len(v.labels))))
         elif v.discrete:
             kinds[f"v{i}"] = Integer(bounds=(int(low + 0.5), int(high - 0.5)))

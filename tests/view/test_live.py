@@ -261,7 +261,7 @@ def test_a_server_that_fails_is_warned_of_and_the_run_goes_on(monkeypatch):
     warned = []
     live = gx.Live(open_browser=False, paused=True, say=lambda _: None, warn=warned.append)
     result = gx.minimize(gx.problems.get("branin"), DE, generations=5, live=live, polish=False)
-    assert result.nit == 5 and not live.served
+    assert result.nit == 5 and not live.is_served
     assert warned == ["The live page stopped (RuntimeError: no more files). The run continues without it."]
 
 

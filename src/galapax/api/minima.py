@@ -456,7 +456,7 @@ class MinimaRun:
         box = self.evaluate.box
         if is_interrupted() or (box is not None and box.interrupted):
             return Stop.INTERRUPT
-        if box is not None and box.halted:
+        if box is not None and box.halt_reason:
             return Stop.WORKERS
         return Stop.TIME if self.is_late() else None
 

@@ -404,7 +404,7 @@ def replay_on_page(page: Live, result: Result, folder: Path) -> None:
 
 def wait_on_page(page: Live | None, wait: bool, quiet: bool) -> None:
     """Keep the live page up until Ctrl-C."""
-    if page is None or not wait or not page.served:
+    if page is None or not wait or not page.is_served:
         return
     if not quiet:
         Console(stderr=True).print("The live page stays open until you press Ctrl-C.", highlight=False)

@@ -311,7 +311,7 @@ class ProblemDescription(HTMLRepr):
     def choices(self, i: int) -> list[str]:
         """Return the choices of variable i as text if they have no order, and so no bounds; else an empty list."""
         variable = None if self.space is None else self.space.variables[i]
-        return [] if variable is None or variable.ordered else [str(label) for label in variable.labels]
+        return [] if variable is None or variable.is_ordered else [str(label) for label in variable.labels]
 
     def without_functions(self) -> Self:
         """Return a copy without its functions, which can be pickled but not evaluated."""

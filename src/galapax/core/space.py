@@ -236,7 +236,7 @@ class Space:
     is_mapping: bool = False
 
     def __post_init__(self) -> None:
-        if not self.searched:
+        if not self.free_variables:
             raise InputError("every variable is fixed, so there is nothing to search: give one different limits.")
         _ = self._conditions  # checks them
 
@@ -246,14 +246,14 @@ class Space:
         return len(self.variables)
 
     @cached_property
-    def searched(self) -> tuple[Variable, ...]:
+    def free_variables(self) -> tuple[Variable, ...]:
         """The variables that have a gene."""
         return tuple(v for v in self.variables if not v.is_fixed)
 
     @cached_property
     def discrete(self) -> np.ndarray:
         """Which genes are codes."""
-        return np.array([v.discrete for v in self.searched])
+        return np.array([v.discrete for v in self.free_variables])
 
     @property
     def combinations(self) -> float:
@@ -273,7 +273,7 @@ class Space:
 
     @cached_property
     def _searched_bounds(self) -> Bounds:
-        return as_bounds([(v.lower, v.upper) for v in self.searched])
+        return as_bounds([(v.lower, v.upper) for v in self.free_variables])
 
     @cached_property
     def genes(self) -> Bounds:
@@ -284,14 +284,14 @@ class Space:
             lower[i], upper[i] = self._codes[0][i] - 0.5, self._codes[1][i] + 0.5
         if not self.discrete.any():
             return Bounds(lower, upper)
-        unordered = np.array([not v.ordered for v in self.searched])
+        unordered = np.array([not v.is_ordered for v in self.free_variables])
         return Bounds(lower, upper, DiscreteGrid(self.discrete, unordered, *self._codes))
 
     def check(self, dtype: str) -> None:
         """Refuse codes that this precision cannot represent."""
         if dtype != "float32":
             return
-        for variable, low, high in zip(self.searched, *self._codes, strict=True):
+        for variable, low, high in zip(self.free_variables, *self._codes, strict=True):
             if max(abs(low), abs(high)) > 2**22:
                 raise InputError(
                     f'{variable!r} has whole numbers that float32 does not hold: run it with dtype="float64".'
@@ -316,15 +316,15 @@ class Space:
                 x = xp.where(self._has_step, xp.clip(origin + step * codes, box.lower, box.upper), x)
             if self._numeric.any():
                 places = xp.where(self._numeric, codes, 0).astype(np.int32)
-                numbers = xp.asarray(self._table.astype(genes.dtype))[np.arange(len(self.searched)), places]
+                numbers = xp.asarray(self._table.astype(genes.dtype))[np.arange(len(self.free_variables)), places]
                 x = xp.where(self._numeric, numbers, x)
-        if len(self.searched) < self.dim:
+        if len(self.free_variables) < self.dim:
             x = xp.where(self._is_fixed, self.bounds.lower.astype(genes.dtype), x[..., self._gene_index])
         return x if not self._conditions else xp.where(self.is_active(x), x, self._inactive_x(genes.dtype))
 
     def encode(self, x: NumberArray) -> NumberArray:
         """Compute the genes of x; of discrete variables those of the nearest value."""
-        x = x[..., ~self._is_fixed] if len(self.searched) < self.dim else x  # type: ignore[assignment]
+        x = x[..., ~self._is_fixed] if len(self.free_variables) < self.dim else x  # type: ignore[assignment]
         xp, genes = _array_module(x), x
         if self._log.any():
             genes = xp.where(self._log, xp.log(xp.where(self._log, x, 1)), genes)
@@ -416,23 +416,23 @@ class Space:
 
     @cached_property
     def _log(self) -> np.ndarray:
-        return np.array([v.log for v in self.searched])
+        return np.array([v.log for v in self.free_variables])
 
     @cached_property
     def _codes(self) -> tuple[np.ndarray, np.ndarray]:
         """The first and the last code of each gene; 0 of real ones."""
-        first, last = np.array([v.code_range for v in self.searched]).T
+        first, last = np.array([v.code_range for v in self.free_variables]).T
         return first, last
 
     @cached_property
     def _has_step(self) -> np.ndarray:
-        return np.array([v.step is not None for v in self.searched])
+        return np.array([v.step is not None for v in self.free_variables])
 
     @cached_property
     def _grids(self) -> tuple[np.ndarray, np.ndarray]:
         """The lower limit and the step of each gene, 1 where there is none."""
         return np.asarray(self._searched_bounds.lower), np.array(
-            [1.0 if v.step is None else v.step for v in self.searched]
+            [1.0 if v.step is None else v.step for v in self.free_variables]
         )
 
     @cached_property
@@ -477,12 +477,12 @@ class Space:
 
     @cached_property
     def _numeric(self) -> np.ndarray:
-        return np.array([v.numeric for v in self.searched])
+        return np.array([v.numeric for v in self.free_variables])
 
     @cached_property
     def _table(self) -> np.ndarray:
         """The numbers of choices among numbers, a row for each gene; NaN beyond the last."""
-        rows = [np.array(v.labels, np.float64) if v.numeric else np.zeros(0) for v in self.searched]
+        rows = [np.array(v.labels, np.float64) if v.numeric else np.zeros(0) for v in self.free_variables]
         table = np.full((len(rows), max(map(len, rows))), np.nan)
         for row, numbers in zip(table, rows, strict=True):
             row[: len(numbers)] = numbers

@@ -56,7 +56,7 @@ class Variable:
         return self.kind == "choice" and all(_is_number(label) for label in self.labels)
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Whether neighbouring codes are alike: integers, and choices among ascending numbers."""
         if self.kind == "choice":
             return self.numeric and bool(np.all(np.diff(np.array(self.labels, np.float64)) > 0))

@@ -278,8 +278,8 @@ def _add_blackbox_info(task: Task, result: Result, box: BlackBox, is_only_result
         result["failures"] = tuple(box.failures) if is_only_result else ()
     if is_only_result:
         result["evaluations"] = tabulate_calls(task, box)
-    if box.halted:
-        result.message += f" The workers were lost: {box.halted}."
+    if box.halt_reason:
+        result.message += f" The workers were lost: {box.halt_reason}."
     if box.workers.memoize and is_only_result:
         result["n_cached"] = box.log.n_cached
 

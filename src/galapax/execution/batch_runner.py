@@ -219,7 +219,7 @@ class BatchRunner:
             points, runs = candidates.reshape(-1, candidates.shape[-1]), np.repeat(run_numbers, candidates.shape[1])
             size = len(points) if box.remote is not None or box.functions.vectorized else PROBE_POINTS
             for start in range(0, len(points), size):
-                if box.widths or box.interrupted or box.halted or box.late():
+                if box.widths or box.interrupted or box.halt_reason or box.late():
                     return
                 box.n_probed = min(candidates.shape[1], box.n_probed + size)
                 box.probe(points[start : start + size], runs[start : start + size])

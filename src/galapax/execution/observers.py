@@ -244,7 +244,7 @@ class Live:
             raise InputError(f'host must be an address such as "{LOOPBACK}", got {self.host!r}.')
 
     @property
-    def served(self) -> bool:
+    def is_served(self) -> bool:
         """Whether the page is up now."""
         from galapax.view.live import is_served
 

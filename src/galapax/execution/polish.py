@@ -381,7 +381,7 @@ def recheck_answers(task: Task, total: Outcome, numbers: np.ndarray, box: BlackB
     if not rechecks_answer(task.solvers[0], task.options, limit):
         return total
     rows = np.flatnonzero(np.isfinite(track.best) & (track.evaluations < limit))
-    if not len(rows) or box.interrupted or box.halted:
+    if not len(rows) or box.interrupted or box.halt_reason:
         return total
     again, reached = _call(box, total.x[rows], numbers[rows])
     first = track.best[rows]

@@ -355,7 +355,7 @@ def _build_notifier(
             )
         if box is not None and box.interrupted:
             return Stop.INTERRUPT
-        if box is not None and box.halted:
+        if box is not None and box.halt_reason:
             return Stop.WORKERS
         # what is traced was tried before, and had a value somewhere
         if (

@@ -142,7 +142,7 @@ class LazyHistory:
         self._chunks, self._generations = chunks, generations
 
     @cached_property
-    def whole(self) -> np.ndarray:
+    def array(self) -> np.ndarray:
         rows = concatenate_chunks(self._chunks)
         assert rows is not None
         self._chunks = [rows]
@@ -172,7 +172,7 @@ def of_run(history: np.ndarray | LazyHistory, run: int) -> np.ndarray:
 
 
 def to_host(history: np.ndarray | LazyHistory | None) -> np.ndarray | None:
-    return history.whole if isinstance(history, LazyHistory) else history
+    return history.array if isinstance(history, LazyHistory) else history
 
 
 def build_history(chunks: list[Chunk], generations: np.ndarray) -> np.ndarray | LazyHistory:

@@ -106,9 +106,9 @@ class BlackBox:
         return any(failure.is_penalty for _, failure in self.log.failures(MAX_LOOKED_AT_FAILURES))
 
     @property
-    def halted(self) -> str:
+    def halt_reason(self) -> str:
         """Why no more points can be evaluated, if so."""
-        return self.remote.halted if self.remote is not None else ""
+        return self.remote.halt_reason if self.remote is not None else ""
 
     def memory(self) -> dict[str, object]:
         """Return the state for a checkpoint: the log, with the calls of the present generation that have ended."""
@@ -228,7 +228,7 @@ class BlackBox:
         assert self.remote is not None
         out: dict[int, dict[str, np.ndarray]] = {}
         try:
-            while not out and not self.remote.halted:
+            while not out and not self.remote.halt_reason:
                 self.calling = True
                 results = self.remote.poll(self.late, max_rows)
                 self.calling = False
@@ -266,7 +266,7 @@ class BlackBox:
         }
         answer: Answer | None = None
         if self.remote is not None:  # once its workers are lost, nobody: what killed them may kill this process, too
-            call = None if self.remote.halted else self.remote(point[None], lambda: False)[0]
+            call = None if self.remote.halt_reason else self.remote(point[None], lambda: False)[0]
             answer = None if call is None else call.answer
         else:
             answer = (
@@ -302,7 +302,7 @@ class BlackBox:
             self._check_sizes([row for row in rows if row is not None])
         for _ in range(self.workers.retries):
             failed = [i for i in to_call if (row := rows[i]) is not None and self._is_failure(row)]
-            if not failed or self.late() or self.halted:
+            if not failed or self.late() or self.halt_reason:
                 break
             self._call(points, failed, rows)
         if self.workers.memoize:

@@ -110,12 +110,12 @@ class Chunk(NamedTuple):
 
 
 class RemoteEvaluator:
-    """Evaluates points by the workers of a pool. halted: why it had to stop, empty if it has not."""
+    """Evaluates points by the workers of a pool. halt_reason: why it had to stop, empty if it has not."""
 
     def __init__(self, functions: Functions, workers: Workers) -> None:
         self.pool = Pool(workers)
         self.timeout = workers.timeout
-        self.halted = ""
+        self.halt_reason = ""
         self._functions = functions
         self._key = uuid.uuid4().hex
         self._payload: bytes | None = None
@@ -225,17 +225,17 @@ class RemoteEvaluator:
     def poll(self, late: Callable[[], bool], max_rows: int) -> list[tuple[int, CallOutcome]]:
         """Wait for rows of the stream that were evaluated, one to `max_rows`; none once it is late or halted."""
         self.liveness.reset()
-        while not self.halted:
+        while not self.halt_reason:
             self._retry_crashed()
             self._restart_if_due()
             while (
                 len(self._flying) < self._max_in_flight(ONE_PER_TASK)
-                and not self.halted
+                and not self.halt_reason
                 and (chunk := self._next(ONE_PER_TASK))
             ):
                 self._send(chunk)
-            if not self._flying and not self.halted and self._is_reachable:
-                self.halted = f"all workers have exceeded the limit of {self.timeout or 0:g} s for an evaluation"
+            if not self._flying and not self.halt_reason and self._is_reachable:
+                self.halt_reason = f"all workers have exceeded the limit of {self.timeout or 0:g} s for an evaluation"
             for future in self._wait_for_tasks():
                 if future in self._flying:
                     self._process_result(future, self._flying.pop(future), ONE_PER_TASK)
@@ -285,14 +285,16 @@ class RemoteEvaluator:
 
     def _run_level(self, level: int, late: Callable[[], bool]) -> None:
         """Send all waiting chunks at this level and process their results."""
-        while not self.halted:
+        while not self.halt_reason:
             self._restart_if_due()
-            while len(self._flying) < self._max_in_flight(level) and not self.halted and (chunk := self._next(level)):
+            while (
+                len(self._flying) < self._max_in_flight(level) and not self.halt_reason and (chunk := self._next(level))
+            ):
                 self._send(chunk)
-            if not self._flying and not self.halted and self._is_reachable:
+            if not self._flying and not self.halt_reason and self._is_reachable:
                 if self._max_in_flight(level):
                     return
-                self.halted = f"all workers have exceeded the limit of {self.timeout:g} s for an evaluation"
+                self.halt_reason = f"all workers have exceeded the limit of {self.timeout:g} s for an evaluation"
             for future in self._wait_for_tasks():
                 if future in self._flying:  # else it was lost with its pool
                     self._process_result(future, self._flying.pop(future), level)
@@ -426,7 +428,7 @@ class RemoteEvaluator:
     def _restart(self, error: BaseException) -> None:
         """Make the pool again. error: what became of the last one."""
         if not self.pool.is_renewable:
-            self.halted = (
+            self.halt_reason = (
                 f"the executor is broken ({type(error).__name__}: {error}), and only one that is given as a function "
                 "which makes it, workers=lambda: ..., can be made again"
             )
@@ -458,7 +460,7 @@ class RemoteEvaluator:
 
     def _check_workers(self) -> None:
         """End the run once no worker has been alive for too long, and give up tasks whose process is gone."""
-        if self.halted or not self.liveness.is_due():
+        if self.halt_reason or not self.liveness.is_due():
             return
         if self._restart_at is None and self.pool.is_broken:
             self._renew(BrokenExecutor("it has stopped"))
@@ -471,10 +473,10 @@ class RemoteEvaluator:
             self._flying = {future: chunk._replace(sent=now) for future, chunk in self._flying.items()}
         cause = f"the pool cannot start ({self._restart_error})" if self._restart_error else ""
         reason = self.liveness.check(n_alive, cause)
-        if reason and not self.halted:
+        if reason and not self.halt_reason:
             n_points = sum(len(chunk.rows) for chunk in (*self._flying.values(), *self._waiting, *self._retry_alone))
             n_points += len(self._points) - self._reached
-            self.halted = (
+            self.halt_reason = (
                 f"{reason} while {pluralize(n_points, 'point')} waited{f', {cause}' if cause else ''}; with a "
                 "checkpoint, resume=True continues the run once there are workers again"
             )

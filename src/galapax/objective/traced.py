@@ -318,7 +318,7 @@ class Formulas:
     text: str
 
     @property
-    def batched(self) -> bool:
+    def is_batched(self) -> bool:
         return self.together > 0
 
     @cached_property
@@ -345,7 +345,7 @@ class Formulas:
         """Objectives (n, m) to be minimised, inequalities (n, p) and equalities (n, q) as they are."""
 
         def values(program: Jaxpr, x: Array) -> Array:
-            out = _each_row(program, consts, x, own_trigonometry) if not self.batched else call(program, consts, x)
+            out = _each_row(program, consts, x, own_trigonometry) if not self.is_batched else call(program, consts, x)
             return _stack(out, x.shape[0]).astype(x.dtype)
 
         objectives = values(self.fun, x)
@@ -391,7 +391,7 @@ class Formulas:
     def constraints(self, consts: Constants, x: Array) -> Array:
         """Inequalities and equalities (k, p + q) at points x (k, d)."""
         programs = [program for program in (self.ineq, self.eq) if program]
-        if not self.batched:
+        if not self.is_batched:
             columns = [_stack(_each_row(program, consts, x, False), len(x)) for program in programs]
             return jnp.concatenate(columns, axis=1).astype(x.dtype)
         size, (count, dim) = self.together, x.shape

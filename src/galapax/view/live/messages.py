@@ -46,7 +46,9 @@ def describe_run(facts: Facts) -> JsonObject:
         "name": problem.name,
         "title": problem.title or problem.name,
         "variables": [problem.with_unit(name) for name in names[:n_shown]],
-        "scales": [_gene_scale(v) for v in problem.space.searched[:n_shown]] if problem.space is not None else None,
+        "scales": [_gene_scale(v) for v in problem.space.free_variables[:n_shown]]
+        if problem.space is not None
+        else None,
         "dim": bounds.dim,
         "lower": np.asarray(bounds.lower, float)[:n_shown].tolist(),
         "upper": np.asarray(bounds.upper, float)[:n_shown].tolist(),
