@@ -136,7 +136,7 @@ def test_a_worker_killed_in_mid_generation_and_one_added_late(cluster):
     cluster.client.wait_for_workers(3, timeout=120)
     newcomer = cluster.workers - before
     solve(by_value(), workers=cluster.client)
-    done = cluster.client.run(lambda: len(__import__("galapax").evaluation.worker._functions))
+    done = cluster.client.run(lambda: len(__import__("galapax").objective.pool._functions))
     assert len(newcomer) == 1 and done[newcomer.pop()] >= 1
 
 
@@ -198,6 +198,7 @@ def test_a_run_whose_workers_are_all_killed_ends_after_the_limit_and_resumes(des
     assert np.isfinite(ended.fun) and ended.settings["workers_timeout"] == 1.0
     assert "no worker has been alive for 1 s (workers_timeout) while" in ended.message and "resume" in ended.message
     deserted.add(1)
+    deserted.client.wait_for_workers(1, timeout=120)
     resumed = solve(by_value(), resume=True, workers=workers, **options)
     assert np.array_equal(resumed.population, alone.population) and resumed.nfev == 5 * N
     assert np.array_equal(resumed.history.best, alone.history.best)
