@@ -13,7 +13,7 @@ from galapax.fused.c_expressions import c_literal
 from galapax.numerics import random
 
 # sin(r) / r in powers of r^2 for r in [-pi/2, pi/2], fitted at Chebyshev nodes, relative error 4e-9
-SINE_COEFFICIENTS = (2.60893148e-06, -0.000198111122, 0.00833308816, -0.166666605)
+SINE_RATIO_COEFFICIENTS = (2.60893148e-06, -0.000198111122, 0.00833308816, -0.166666605)
 # exp(r) = 1 + r + r^2 * (...) for r in [-ln(2)/2, ln(2)/2], fitted likewise, relative error 2e-8
 EXPM1_COEFFICIENTS = (0.00139262504, 0.00836323295, 0.0416665524, 0.166665763, 0.5)
 INTEGERS = (  # suffix, C type, unsigned type, and the bounds, as a double and as an integer
@@ -64,7 +64,7 @@ def _random() -> str:
         .replace("POWERS", _write_polynomial(EXPM1_COEFFICIENTS, "r"))
         .replace("COSINE", _write_polynomial(random.COSINE_COEFFICIENTS, "q"))
         .replace("SINE", _write_polynomial(random.SINE_COEFFICIENTS, "q"))
-        .replace("WAVE", _write_polynomial(SINE_COEFFICIENTS, "q"))
+        .replace("WAVE", _write_polynomial(SINE_RATIO_COEFFICIENTS, "q"))
     )
 
 
