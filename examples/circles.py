@@ -10,6 +10,7 @@ square is checked in fractions, without rounding.
 import sys
 import time
 from fractions import Fraction
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,16 +38,27 @@ def packing_problem(count, weight=None):
     bounds = [(0, 1)] * (2 * count) + [(0, 0.5)] * count
     if weight is None:
         return gx.Problem(total, bounds, ineq=overlap, name=f"{count} circles")
-    return gx.Problem(lambda x: total(x) - weight * jnp.sum(jnp.maximum(overlap(x), 0) ** 2), bounds)
+
+    def penalised_total(x):
+        return total(x) - weight * jnp.sum(jnp.maximum(overlap(x), 0) ** 2)
+
+    return gx.Problem(penalised_total, bounds)
 
 
 def refine(problem, x):
     """Refine all points x (k, d) by their gradients, together; return the runs."""
     # the one generation only evaluates the points; the refinement of each is what searches
-    limits = {"generations": 1, "max_evaluations": 10**6}
-    return gx.minimize(
-        problem, gx.DE(population=4), x0=x[:, None], runs=len(x), polish=True, maximize=True, **limits
-    ).runs
+    result = gx.minimize(
+        problem,
+        gx.DE(population=4),
+        x0=x[:, None],
+        runs=len(x),
+        polish=True,
+        maximize=True,
+        generations=1,
+        max_evaluations=10**6,
+    )
+    return result.runs
 
 
 def rows_of_circles(count, random):
@@ -69,7 +81,7 @@ def move_circles(centres, random):
 
 def prove(x, count):
     """The exact sum of the radii, once every circle is shown to be in the square and apart from all others."""
-    centres = [tuple(map(Fraction, centre)) for centre in x[: 2 * count].reshape(count, 2)]
+    centres = [(Fraction(a), Fraction(b)) for a, b in x[: 2 * count].reshape(count, 2)]
     radii = [Fraction(SHRINK * r) for r in x[2 * count :]]
     for i, ((a, b), r) in enumerate(zip(centres, radii, strict=True)):
         assert r >= 0 and r <= a <= 1 - r and r <= b <= 1 - r
@@ -83,28 +95,29 @@ def draw(x, count, file):
     from matplotlib.figure import Figure
     from matplotlib.patches import Circle
 
-    axes = Figure(figsize=(5, 5)).subplots()
+    figure = Figure(figsize=(5, 5))
+    axes = figure.subplots()
     for (a, b), r in zip(x[: 2 * count].reshape(count, 2), x[2 * count :], strict=True):
         axes.add_patch(Circle((a, b), r, facecolor="#9ecae1", edgecolor="#08306b"))
-    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[], yticks=[])
-    axes.set_title(f"{count} circles, sum of radii {np.sum(x[2 * count :]):.6f}")
-    axes.figure.savefig(file, dpi=80)
+    title = f"{count} circles, sum of radii {np.sum(x[2 * count :]):.6f}"
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[], yticks=[], title=title)
+    figure.savefig(file, dpi=80)
 
 
 def pack(count, rounds=30, target=np.inf, seed=0, file=None, starts=STARTS):
     """Search for so many rounds, or until the sum of the radii is at least `target`; print progress and the proof."""
     random, began = np.random.default_rng(seed), time.perf_counter()
-    exact, penalised = packing_problem(count), [packing_problem(count, weight) for weight in WEIGHTS]
-    packings = []
+    exact = packing_problem(count)
+    weak, strong = (packing_problem(count, weight) for weight in WEIGHTS)
+    packings: list[tuple[float, Any]] = []  # each with the sum of its radii, the best first
     for number in range(rounds):
         centres = [rows_of_circles(count, random) for _ in range(starts)]
         if packings:
             parents = [packings[k % len(packings)][1][: 2 * count].reshape(count, 2) for k in range(starts // 2)]
             centres[: len(parents)] = [move_circles(parent, random) for parent in parents]
         x = np.array([[*np.clip(c, 0.01, 0.99).ravel(), *np.full(count, 0.05)] for c in centres])
-        for problem in penalised:
-            runs = refine(problem, x)
-            x = runs.x
+        runs = refine(strong, refine(weak, x).x)
+        x = runs.x
         order = np.argsort(-runs.fun)
         distinct = order[np.append(True, -np.diff(runs.fun[order]) > 1e-6)]
         runs = refine(exact, x[distinct[:REFINED]])

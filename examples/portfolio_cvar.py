@@ -4,6 +4,8 @@ Run it with `python examples/portfolio_cvar.py`. With scenarios the problem is a
 Uryasev, 2000, Journal of Risk 2(3):21-41), which scipy solves for comparison. The returns are drawn, not real.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import linprog
@@ -36,7 +38,7 @@ def solve_linear_program() -> float:
     above = np.c_[-RETURNS, -np.ones(YEARS), -np.eye(YEARS)]
     enough = np.r_[-RETURNS.mean(axis=0), np.zeros(YEARS + 1)]
     limits = [(0, None)] * 4 + [(None, None)] + [(0, None)] * YEARS
-    program = linprog(
+    program: Any = linprog(
         cost, np.vstack([above, enough]), np.r_[np.zeros(YEARS), -LEAST_RETURN],
         [np.r_[np.ones(4), np.zeros(YEARS + 1)]], [1], limits,
     )  # fmt: skip

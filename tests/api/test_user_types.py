@@ -47,11 +47,16 @@ gx.minimize(abs, [(0, 1)], restarts="often")
 """
 
 
+UNKNOWN_TYPES = ("reportUnknownMemberType", "reportUnknownVariableType")
+PARTLY_TYPED = ("jnp.", "figure.savefig", "linprog")  # the stubs of JAX, matplotlib and scipy lack some types
+
+
 def check(folder, **sources):
     """Return the errors of strict type checking, {(file, line): message}. sources: by name of the file."""
     for name, source in sources.items():
         (folder / f"{name}.py").write_text(source)
     settings = {"include": ["*.py"], "typeCheckingMode": "strict", "reportUnnecessaryComparison": "none"}
+    settings["reportMissingTypeStubs"] = "none"  # scipy has its stubs in a package of their own
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
@@ -60,8 +65,8 @@ def check(folder, **sources):
     for entry in report["generalDiagnostics"]:
         file, start = Path(entry["file"]), entry["range"]["start"]
         at = sources[file.stem].splitlines()[start["line"]][start["character"] :]
-        is_of_jax = entry.get("rule") == "reportUnknownMemberType" and at.startswith("jnp.")  # whose stubs lack types
-        if entry["severity"] == "error" and not is_of_jax:
+        is_of_others = entry.get("rule") in UNKNOWN_TYPES and at.startswith(PARTLY_TYPED)
+        if entry["severity"] == "error" and not is_of_others:
             errors[file.stem, start["line"] + 1] = entry["message"]
     return errors
 
@@ -78,7 +83,8 @@ class AnnotatedParameters(ast.NodeTransformer):
 
 def annotate_parameters(code: str) -> str:
     annotated = ast.unparse(AnnotatedParameters().visit(ast.parse(code)))
-    return f"from typing import Any\n{annotated}" if ": Any" in annotated else annotated
+    is_missing = ": Any" in annotated and "import Any" not in annotated
+    return f"from typing import Any\n{annotated}" if is_missing else annotated
 
 
 @needs_checker

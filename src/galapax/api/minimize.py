@@ -34,7 +34,7 @@ from galapax.results.result import Result
 
 @suggest_keywords
 def minimize(
-    fun: str | Problem | Callable[[Any], Any],
+    fun: str | Problem | Callable[[Any], Any] | Callable[[Any, Any], Any],
     bounds: Any = None,
     algorithm: str | Algorithm[Any] | None = None,
     *,
