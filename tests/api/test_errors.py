@@ -145,7 +145,7 @@ VECTORIZED = {
 @pytest.mark.parametrize("case", VECTORIZED)
 def test_a_vectorized_function_must_return_one_value_for_each_solution(argument, case, blackbox):
     function, shape = VECTORIZED[case]
-    message = rf"{argument} with vectorized=True is given x of shape .*must return (n|4) values.*returned shape {shape}"
+    message = rf"{argument} with vectorized=True is given x of shape .*must return (n|8) values.*returned shape {shape}"
     with refused(match=message, compiles=blackbox):
         solve(**{"fun": lambda x: x[:, 0], argument: function}, vectorized=True, blackbox=blackbox)
 
