@@ -254,7 +254,7 @@ def compare(
             if interrupt_state.seen:
                 stopped = Stop.INTERRUPT
                 break
-            task_results, stopped = solve(task, watchers.about(task, f"[{number}/{len(tasks)}] "))
+            task_results, stopped = solve(task, watchers.about(task, f"[{number}/{len(tasks)}] ", label))
             labels += [{"problem": name, "algorithm": label}] * len(task_results)
             results += map(measure_hypervolumes, task_results)
             if stopped is not None:

@@ -455,9 +455,10 @@ class Observers:
     title: str = ""  # of the progress line
     journal: CheckpointSession | None = None
 
-    def about(self, task: Task, label: str = "") -> Observers:
-        """Return these observers with a title for this task. label: put before it."""
-        return replace(self, title=f"{label}{task.problem.name} · {algorithms.algorithm_name(task.solvers[0])}")
+    def about(self, task: Task, label: str = "", solver: str | None = None) -> Observers:
+        """Return these observers with a title for this task. label: put before it. solver: in place of its name."""
+        solver = solver or algorithms.algorithm_name(task.solvers[0])
+        return replace(self, title=f"{label}{task.problem.name} · {solver}")
 
 
 def observers(
