@@ -465,7 +465,7 @@ def test_an_unknown_hyper_parameter_is_named():
 
 PROBLEM_NAMES = {
     "rastrign": r"no problem called 'rastrign'; did you mean rastrigin",
-    "Sphere": r"no problem called 'Sphere'; did you mean sphere",
+    "Spheres": r"no problem called 'Spheres'; did you mean sphere",
     "zdt": r"no problem called 'zdt'; did you mean .*zdt",
     "nothing like it": r"no problem called 'nothing like it'; galapax list problems shows all",
     5: r"problem.*5",
@@ -477,6 +477,7 @@ PROBLEM_NAMES = {
 def test_an_unknown_problem_suggests_the_nearest(name):
     with refused(match=PROBLEM_NAMES[name]):
         gx.problems.get(name)
+    assert gx.problems.get("Goldstein-Price") is gx.problems.get("goldstein_price")
 
 
 def test_a_misspelt_parameter_of_a_problem_is_named():
