@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -344,7 +345,7 @@ def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
 @pytest.mark.parametrize(
     ("library", "generations", "engine"),
     [
-        pytest.param(jnp, "_chunk", "auto", id="traced"),
+        pytest.param(jnp, "_step_generation", "auto", id="traced"),
         pytest.param(jnp, "_chunk", "native", id="kernels", marks=pytest.mark.slow),
         pytest.param(np, "_tell", "auto", id="blackbox"),
     ],
@@ -358,13 +359,15 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     def noted(function, fixed, arguments, *rest):
         kind = getattr(arguments[0], "algorithm", None)
         made.append((function.__name__, type(kind).__name__, getattr(kind, "population", 0)))
-        every.append((*made[-1], fixed))
+        shapes = [getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(arguments)]
+        every.append((*made[-1], fixed, *shapes))
         return compiled(function, fixed, arguments, *rest)
 
     def at_once(steps):
         before = len(made)
         list(steps())
         expected.extend(made[before:])
+        return True
 
     record_search = schedules._record_search
 

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,17 +21,18 @@ from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from galapax.core.errors import InputError
-from galapax.core.problem import Population
+from galapax.core.problem import CandidateEvaluation, Population
 from galapax.core.stop import RUNNING
 from galapax.execution import search as searching
 from galapax.execution.host_loop import Slice
 from galapax.execution.memory import map_on_threads
-from galapax.execution.search import Carry, Finished, Search
+from galapax.execution.search import Carry, Finished, Search, TracedObjective
 from galapax.execution.state import restore_arrays, summarize_chunk
 from galapax.execution.task import Task
 from galapax.numerics import devices, random
-from galapax.numerics.compile_cache import UNCHECKED_BYTES, CompileTimer, Program
+from galapax.numerics.compile_cache import PROGRAMS, UNCHECKED_BYTES, CompileTimer, Program
 from galapax.numerics.devices import device_put_cached
+from galapax.objective.hoist_constants import Constants
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about this often,
 CALL_SECONDS = 8e-3  # but a slice's part of a chunk should take this long, as its state must come into the cache again,
@@ -60,13 +64,13 @@ class Backend(Protocol):
         """Return whether the programs of a slice can be compiled before it begins."""
 
     def init_program(self, batch: Slice) -> ProgramCall:
-        """Return the program that computes the first carry of a slice."""
+        """Return the program that computes the first carry of a slice, called with search, keys and initial points."""
 
     def load(self, batch: Slice) -> None:
         """Prepare what the chunks of a slice with a carry need besides it, such as a kernel."""
 
-    def first_chunk(self, batch: Slice) -> ProgramCall:
-        """Return the program of the first chunk of a slice."""
+    def precompile_chunk(self, batch: Slice, clock: CompileTimer) -> Iterator[None]:
+        """Compile what the first chunk of a slice needs, a program at each step."""
 
     def recall_pace(self, batches: list[Slice]) -> Pace:
         """Return the pace of the same program when it last ran; (0, 0) if it has not."""
@@ -95,7 +99,7 @@ class CompiledEngine:
             return self.clock.program(*self.backend.init_program(batch))
 
         def init(batch: Slice, program: Program) -> None:
-            batch.carry = program(batch.search, batch.keys, batch.initial)
+            batch.carry = program(*self.backend.init_program(batch)[2])
 
         map_slices(self.backend.threads, batches, init_program, init)
         for batch in batches:
@@ -117,7 +121,7 @@ class CompiledEngine:
         }
 
         def finish(batch: Slice) -> Finished:
-            return programs[batch.n_cells, batch.device](batch.search, batch.carry, cells[id(batch)])
+            return programs[batch.n_cells, batch.device](*_finish_program(batch, cells[id(batch)])[2])
 
         return map_on_threads(self.backend.threads, finish, batches)
 
@@ -133,8 +137,7 @@ class CompiledEngine:
         yield
         batch.carry = init_program.zeros_like_output()
         self.backend.load(batch)
-        clock.program(*self.backend.first_chunk(batch))
-        yield
+        yield from self.backend.precompile_chunk(batch, clock)
         clock.program(*_finish_program(batch, device_put_cached(batch.cell_ids)))
 
 
@@ -149,6 +152,8 @@ class XlaBackend:
         self.clock, self.threads = clock, threads
         self.n_slices = 1  # in the last chunk
         self.program_key: Hashable = None  # by which its pace is remembered
+        self.is_stepping = False  # the last chunk was computed generation by generation
+        self.is_compiling = False  # in the background, the program of whole chunks
         self.on_cpu = devices.on_cpu()
         population, dim = search.algorithm.population, search.bounds.dim
         self.rows = _max_cpu_chunk(width, population)
@@ -167,13 +172,26 @@ class XlaBackend:
         return self.on_cpu and not batch.search.n_devices and len(devices.local_devices()) == 1
 
     def init_program(self, batch: Slice) -> ProgramCall:
-        return Search.init_and_start, (), (batch.search, batch.keys, batch.initial)
+        search = batch.search if batch.search.has_start else batch.search.without_objective()
+        return Search.init_and_start, (), (search, batch.keys, batch.initial)
 
     def load(self, batch: Slice) -> None:
         """Do nothing: a chunk needs the carry alone."""
 
-    def first_chunk(self, batch: Slice) -> ProgramCall:
-        return self._cpu_chunk(batch, np.zeros(2, np.int32))
+    def precompile_chunk(self, batch: Slice, clock: CompileTimer) -> Iterator[None]:
+        whole = self._cpu_chunk(batch, np.zeros(2, np.int32))
+        if not batch.search.isolates_evaluation:
+            clock.program(*whole)
+            yield
+        elif PROGRAMS.find(*whole) is None:
+            place, history = np.zeros(2, np.int32), self._zero_rows(batch)
+            evaluation = clock.program(*_evaluate_program(batch, place)).zeros_like_output()
+            yield
+            step = clock.program(*_step_program(batch, history, place, evaluation))
+            yield
+            batch.carry, rows = step.zeros_like_output()
+            clock.program(*_summary_program(batch, rows, np.int32(1)))
+            yield
 
     def recall_pace(self, batches: list[Slice]) -> Pace:
         search, self.n_slices = batches[0].search, len(batches)
@@ -186,7 +204,8 @@ class XlaBackend:
             return self.max_generations
         if length == 0:
             return 1  # a generation may take long: time the first before asking for more
-        _remember_pace(self.program_key, length, seconds)
+        if not self.is_stepping:
+            _remember_pace(self.program_key, length, seconds)
         min_seconds = CALL_SECONDS * self.n_slices / min(self.n_slices, self.threads)
         target_seconds = max(CHUNK_SECONDS, min(min_seconds, MAX_CHUNK_SECONDS))
         return max(1, min(self.rows, int(length * min(8.0, target_seconds / max(seconds, 1e-9)))))
@@ -198,6 +217,10 @@ class XlaBackend:
             return map_on_threads(n_devices, lambda batch: self._static_chunks(batch, first, count), batches)
         span = np.array([first, count], np.int32)  # one transfer
 
+        self.is_stepping = batches[0].search.isolates_evaluation and not self._has_chunk_program(batches[0])
+        if self.is_stepping:
+            return [[self._step(batches[0], first, count)]]
+
         def chunk(batch: Slice) -> Program:
             return self.clock.program(*self._cpu_chunk(batch, span))
 
@@ -207,6 +230,62 @@ class XlaBackend:
             return [np.asarray(summary)]  # waits, so that a thread has one slice in its core's cache
 
         return map_slices(self.threads, batches, chunk, advance)
+
+    def _has_chunk_program(self, batch: Slice) -> bool:
+        """Return whether the program of a slice's chunks is in memory or on disk.
+
+        It is compiled once it pays, beside the generations: in the second call that needs it, or once stepping has
+        taken as long as compiling takes. Then a single core compiles it, too. Until then the evaluation is all that is
+        compiled for a new objective.
+        """
+        stepped = _stepped.get(_program_id(batch))
+        function, static, arguments, donate, quick = self._cpu_chunk(batch, np.zeros(2, np.int32))
+        if PROGRAMS.find(function, static, arguments, donate, quick, on_disk=stepped is None) is not None:
+            return True
+        if stepped is None or self.is_compiling:
+            return False
+        pays_alone = stepped.seconds >= MAX_STEPPED_SECONDS
+        if not pays_alone and stepped.clock() is self.clock:
+            return False
+        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), batch.carry)
+
+        def compile_chunk() -> Iterator[object]:
+            carry = jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes))
+            idle = replace(batch, carry=carry)  # the batch's is overwritten meanwhile
+            yield CompileTimer(waits=False).program(*self._cpu_chunk(idle, np.zeros(2, np.int32)))
+
+        self.is_compiling = PROGRAMS.precompile(compile_chunk)
+        return pays_alone and not self.is_compiling
+
+    def _step(self, batch: Slice, first: int, count: int) -> np.ndarray:
+        """Compute a slice's chunk generation by generation; return its summary.
+
+        The bits are those of the chunk's program: the evaluation is compiled apart from the rest there, too, and the
+        rest is the same loop around it.
+        """
+        history, place = self._zero_rows(batch), np.array([first, 0], np.int32)
+        evaluate_call = _evaluate_program(batch, place)
+        evaluate, consts = self.clock.program(*evaluate_call), batch.search.consts
+        evaluation = evaluate(*evaluate_call[2])
+        step = self.clock.program(*_step_program(batch, history, place, evaluation))
+        search, n_generations = batch.search.without_objective(), 0
+        start = time.thread_time()  # of Python: the evaluations take as long in the chunk's program
+        for i in range(count):
+            batch.carry, history = step(search, batch.keys, batch.carry, history, place, evaluation)
+            n_generations = i + 1
+            if n_generations == count or _has_ended(batch.carry):
+                break
+            place = np.array([first, i + 1], np.int32)
+            evaluation = evaluate(consts, batch.carry.state.candidates, place)
+        _remember_stepped(batch, time.thread_time() - start, self.clock)
+        summary_call = _summary_program(batch, history, np.int32(n_generations))
+        rows, summary = self.clock.program(*summary_call)(*summary_call[2])
+        batch.last_rows = [rows]
+        return np.asarray(summary)
+
+    def _zero_rows(self, batch: Slice) -> np.ndarray:
+        """Return an empty history of a chunk."""
+        return np.zeros((self.rows, batch.columns.width, len(batch.cells)), batch.search.bounds.lower.dtype)
 
     def _cpu_chunk(self, batch: Slice, span: np.ndarray) -> ProgramCall:
         """Return the program of a slice's chunks on a CPU, of any length."""
@@ -245,7 +324,59 @@ def map_slices(
 
 def _finish_program(batch: Slice, cells: Array) -> ProgramCall:
     """Return the program that extracts the results of a slice."""
-    return searching.finish, (batch.n_cells,), (batch.search, batch.carry, cells)
+    return searching.finish, (batch.n_cells,), (batch.search.without_objective(), batch.carry, cells)
+
+
+def _evaluate_program(batch: Slice, place: np.ndarray) -> ProgramCall:
+    """Return the program that evaluates the candidates of a slice. place: see `_step_generation`."""
+    search = batch.search
+    assert batch.carry is not None
+    arguments = (search.consts, batch.carry.state.candidates, place)
+    return _evaluate_candidates, (search.objective,), arguments, (), search.algorithm.traits.fast_compile
+
+
+def _step_program(batch: Slice, history: np.ndarray, place: np.ndarray, evaluation: CandidateEvaluation) -> ProgramCall:
+    """Return the program that completes a generation whose candidates are evaluated, and writes its row of history."""
+    search = batch.search.without_objective()
+    arguments = (search, batch.keys, batch.carry, history, place, evaluation)
+    return _step_generation, (), arguments, (2, 3), search.algorithm.traits.fast_compile
+
+
+def _summary_program(batch: Slice, history: Array | np.ndarray, count: np.int32) -> ProgramCall:
+    """Return the program that summarises a chunk whose generations were computed one by one."""
+    return summarize_chunk, (), (batch.search.without_objective(), history, count, batch.carry)
+
+
+def _has_ended(carry: Carry) -> bool:
+    """Return whether all runs of a slice have ended."""
+    if carry.stop_state is None:
+        return False
+    return bool((np.asarray(carry.stop_state.stop_columns)[:, searching.REASON] != RUNNING).all())
+
+
+def _program_id(batch: Slice) -> Hashable:
+    """Return what the programs of a slice have in common in every call."""
+    bounds = batch.search.bounds
+    return jax.tree.structure(batch.search), bounds.dim, bounds.lower.dtype
+
+
+class Stepped(NamedTuple):
+    """How long generations of a program were computed one by one, and in which call first."""
+
+    seconds: float
+    clock: weakref.ref[CompileTimer]  # every call has its own
+
+
+_stepped: OrderedDict[Hashable, Stepped] = OrderedDict()
+MAX_STEPPED_SECONDS = 0.3  # of one program; compiling it takes about so long
+
+
+def _remember_stepped(batch: Slice, seconds: float, clock: CompileTimer) -> None:
+    key = _program_id(batch)
+    before = _stepped.pop(key, Stepped(0.0, weakref.ref(clock)))
+    _stepped[key] = before._replace(seconds=before.seconds + seconds)
+    if len(_stepped) > MAX_PACES:
+        _stepped.popitem(last=False)
 
 
 _paces: dict[Hashable, tuple[int, float]] = {}  # generations of a chunk and its seconds, of programs that have run
@@ -294,25 +425,54 @@ def _put_on_device(batches: list[Slice]) -> None:
 
 def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) -> tuple[Carry, Array, Array]:
     """Compute `span[1]` generations from number `span[0]` on, at most `rows`: the carry, their history and summary."""
+    history = _zero_history(search, rows, keys, carry)
+    carry, history = _iterate(search, keys, carry, history, span[0], jnp.int32(0), span[1])
+    return carry, *summarize_chunk(search, history, span[1], carry)
+
+
+def _iterate(
+    search: Search,
+    keys: Array,
+    carry: Carry,
+    history: Array,
+    first: Array,
+    start: Array,
+    end: Array,
+    evaluation: CandidateEvaluation | None = None,
+) -> tuple[Carry, Array]:
+    """Compute the generations of a chunk that belong to its rows `start` to `end` - 1; write these rows of `history`.
+
+    first: number of the generation of row 0. evaluation: see `Search.generation`.
+    """
 
     def body(i: Array | int, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, history = both
-        number = span[0] + i
-        carry, row = search.generation(carry, _fold_all(keys, number), number)
+        number = first + i
+        carry, row = search.generation(carry, _fold_all(keys, number), number, evaluation=evaluation)
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
 
-    start = (carry, _zero_history(search, rows, keys, carry))
     if carry.stop_state is None:
-        carry, history = lax.fori_loop(0, span[1], body, start)
-    else:  # until the last run is finished
+        return lax.fori_loop(start, end, body, (carry, history))
 
-        def goes_on(at: tuple[Array, tuple[Carry, Array]]) -> Array:
-            i, (carry, _) = at
-            assert carry.stop_state is not None
-            return (i < span[1]) & jnp.any(carry.stop_state.stop_columns[:, searching.REASON] == RUNNING)
+    def goes_on(at: tuple[Array, tuple[Carry, Array]]) -> Array:  # until the last run is finished
+        i, (carry, _) = at
+        assert carry.stop_state is not None
+        return (i < end) & jnp.any(carry.stop_state.stop_columns[:, searching.REASON] == RUNNING)
 
-        _, (carry, history) = lax.while_loop(goes_on, lambda at: (at[0] + 1, body(*at)), (jnp.int32(0), start))
-    return carry, *summarize_chunk(search, history, span[1], carry)
+    return lax.while_loop(goes_on, lambda at: (at[0] + 1, body(*at)), (start, (carry, history)))[1]
+
+
+def _evaluate_candidates(
+    objective: TracedObjective, consts: Constants, candidates: Array, place: Array
+) -> CandidateEvaluation:
+    return searching.evaluate_isolated(objective, consts, candidates, place[0] + place[1])
+
+
+def _step_generation(
+    search: Search, keys: Array, carry: Carry, history: Array, place: Array, evaluation: CandidateEvaluation
+) -> tuple[Carry, Array]:
+    """Compute one generation, whose candidates have been evaluated. place: [generation of row 0, row of history]."""
+    return _iterate(search, keys, carry, history, place[0], place[1], place[1] + 1, evaluation)
 
 
 def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first: Array) -> tuple[Carry, Array, Array]:

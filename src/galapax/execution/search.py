@@ -6,8 +6,9 @@ Optimizer call `ask` and `tell` around evaluations of their own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +63,30 @@ def evaluate_sharded(
     padded = sharded(consts, jnp.concatenate([candidates, padding], axis=1))
     replicated = lax.with_sharding_constraint(padded, NamedSharding(mesh, PartitionSpec()))
     return jax.tree.map(lambda a: a[:, :n], replicated)
+
+
+Output = TypeVar("Output")  # a tree of arrays
+
+
+def _isolate(number: Array | int, function: Callable[..., Output], *arguments: Any) -> Output:
+    """Call a function so that XLA neither fuses nor hoists operations across its border.
+
+    How an operation is fused decides how it rounds: a product and a sum in one loop become one operation. A branch that
+    depends on the number of the generation is compiled by itself, whatever is around it.
+    """
+    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(function, *arguments))
+    return lax.cond(jnp.asarray(number) > 0, function, lambda *_: zeros, *arguments)  # generations count from 1
+
+
+def evaluate_isolated(
+    objective: TracedObjective, consts: Constants, candidates: Array, number: Array | int
+) -> CandidateEvaluation:
+    """Evaluate candidates (R, n, d); the values have the same bits in every program."""
+
+    def evaluate(consts: Constants, candidates: Array) -> CandidateEvaluation:
+        return objective.evaluate(consts, CandidatesOnly(candidates))
+
+    return _isolate(number, evaluate, consts, candidates)
 
 
 MAX_FINALISTS = 16  # of a noisy run's survivors, among which its answer is looked for
@@ -148,6 +173,8 @@ class Search:
     n_devices: devices that share the evaluation of a generation; 0 where one evaluates all of it.
     noisy: whether the values are random.
     splits_last: whether the last generation may be a part of one, so that the budget is used to the last evaluation.
+    isolates_evaluation: whether candidates are evaluated apart from the rest of a generation, so that the values are
+        the same to the last bit as those of a program that does nothing else, see `_isolate`.
     """
 
     algorithm: Algorithm
@@ -166,6 +193,7 @@ class Search:
     n_devices: int = static(0)
     noisy: bool = static(False)
     splits_last: bool = static(False)
+    isolates_evaluation: bool = static(False)
 
     @property
     def columns(self) -> Columns:
@@ -212,7 +240,7 @@ class Search:
         its candidates again.
         """
         carry = self.begin(keys, initial)
-        if type(self.algorithm).start is Algorithm.start:
+        if not self.has_start:
             return carry
         pending = self.ask(carry, 1)
         started = self.start(pending, self.evaluate(pending, keys))
@@ -220,6 +248,15 @@ class Search:
         if carry.stop_state is None or carry.stop_state.state is None:
             return carry._replace(state=state)
         return Carry(state, carry.stop_state._replace(state=jax.tree.map(jnp.copy, state)))
+
+    @property
+    def has_start(self) -> bool:
+        """Whether the algorithm sets something from the evaluation of the first candidates."""
+        return type(self.algorithm).start is not Algorithm.start
+
+    def without_objective(self) -> Search:
+        """Return the search for programs that evaluate nothing, which are then the same for every objective."""
+        return replace(self, objective=None, consts=None)
 
     def ask(self, carry: Carry, number: Array | int) -> Carry:
         """Return the carry whose `state.candidates` (R, n, d) are to be evaluated in generation `number`, from 1."""
@@ -312,10 +349,25 @@ class Search:
         return Carry(state, None if stop_columns is None else StopState(before, stop_columns)), row
 
     def generation(
-        self, carry: Carry, keys: Array, number: Array | int, ends: bool | None = None
+        self,
+        carry: Carry,
+        keys: Array,
+        number: Array | int,
+        ends: bool | None = None,
+        evaluation: CandidateEvaluation | None = None,
     ) -> tuple[Carry, Array]:
-        """Ask, evaluate and tell, for a traced objective. keys: (R, 2), of the generation."""
+        """Ask, evaluate and tell, for a traced objective. keys: (R, 2), of the generation.
+
+        evaluation: of the candidates, if another program computed it by `evaluate_isolated`.
+        """
         pending, lost = self.ask(carry, number), None
+        if self.isolates_evaluation:
+            if evaluation is None:
+                assert self.objective is not None and self.consts is not None
+                evaluation = evaluate_isolated(self.objective, self.consts, pending.state.candidates, number)
+            else:
+                evaluation = _isolate(number, lambda values: values, evaluation)
+            return self.tell(pending, keys, number, evaluation, ends)
         if self.differences:
             pending, lost = repair_traced(self, pending, number)
         evaluation = self.evaluate(pending, keys)

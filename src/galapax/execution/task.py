@@ -59,7 +59,7 @@ from galapax.numerics import devices, random
 from galapax.objective.evaluation_log import RESAMPLES
 from galapax.objective.function_identity import check_compatibility, count_objectives, has_key_parameter
 from galapax.objective.hoist_constants import Constants
-from galapax.objective.traced import Traced, probe, sample_equalities, trace
+from galapax.objective.traced import Formulas, Traced, probe, sample_equalities, trace
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
 MIN_DEFAULT_GENERATIONS = 1000  # of a run that nothing limits, even if they take more evaluations than usual
@@ -179,6 +179,21 @@ class Task:
             n_devices=self.n_devices if self.n_devices > 1 else 0,
             noisy=bool(options.noisy),
             splits_last=self.rules.evaluations is not None and _may_split(options),
+            isolates_evaluation=self.may_step,
+        )
+
+    @property
+    def may_step(self) -> bool:
+        """Whether generations may be computed one by one, by programs that most objectives share, see `XlaBackend`."""
+        options = self.options
+        return (
+            devices.on_cpu()
+            and self.is_single_run
+            and self.engine == "xla"
+            and isinstance(self.objective, Formulas)
+            and not self.objective.has_large_constants
+            and not (self.repairs or self.n_devices or options.islands or options.noisy)
+            and options.on_failure != "resample"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -201,8 +201,9 @@ class KernelBackend:
         kernel = compile_kernel(batch.search, len(batch.cells), self.for_cpu, self.clock)
         self._kernels[id(batch)] = kernel, kernels.find_layout(batch.search, batch.carry)
 
-    def first_chunk(self, batch: Slice) -> ProgramCall:
-        return self._chunk(batch, 0, self.plan_chunk(0, 0.0))
+    def precompile_chunk(self, batch: Slice, clock: CompileTimer) -> Iterator[None]:
+        clock.program(*self._chunk(batch, 0, self.plan_chunk(0, 0.0)))
+        yield
 
     def recall_pace(self, batches: list[Slice]) -> Pace:
         kernel, _ = self._kernels[id(batches[0])]

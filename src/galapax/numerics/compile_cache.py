@@ -398,7 +398,30 @@ class CompileCache:
             raise OutOfMemory(program.working_bytes, free)
         return program
 
-    def precompile(self, steps: Callable[[], Iterator[object]], when_compiling: bool = False) -> None:
+    def find(
+        self,
+        function: Callable[..., object],
+        static: tuple[object, ...],
+        arguments: tuple[object, ...],
+        donate: tuple[int, ...] = (),
+        quick: bool = True,
+        on_disk: bool = True,
+    ) -> Program | None:
+        """Return the compiled program of `call` if it is in memory, or on disk; None if it must be compiled first."""
+        key = _program_key(function, static, arguments, donate, None)
+        with self._lock:
+            program = self._programs.get(key)
+            if program is not None:
+                self._programs.move_to_end(key)
+            if program is not None or key in self._pending or not on_disk:
+                return program
+        program = _load_program(_file_name(function, static, arguments, donate, None, quick), arguments)
+        if program is not None:
+            with self._lock:
+                self._insert(key, program)
+        return program
+
+    def precompile(self, steps: Callable[[], Iterator[object]], when_compiling: bool = False) -> bool:
         """Compile programs in a background thread, one with each item of `steps`, until `precompiling` ends.
 
         A failure is ignored there: whoever needs the program compiles it again and gets the error. The process waits
@@ -406,9 +429,11 @@ class CompileCache:
 
         when_compiling: start only once this thread compiles a program, too. A call whose programs are all cached has no
         use for the thread, and starting one takes a tenth of the time of such a call.
+
+        Returns False where no thread may compile: by GALAPAX_PRECOMPILE, or since this is the only core.
         """
         if not may_precompile() or devices.count_cores() < 2:
-            return
+            return False
         settings = devices.capture_jax_config()
 
         def run_job() -> None:
@@ -422,6 +447,7 @@ class CompileCache:
             (self._deferred_jobs if when_compiling else self._jobs).append(run_job)
             if not when_compiling:
                 self._start_thread()
+        return True
 
     def _start_thread(self) -> None:
         """Start a background thread if there are jobs for it. The lock is held."""
@@ -459,12 +485,17 @@ class CompileCache:
             return
         with self._lock:
             del self._pending[key]
-            self._programs[key] = program
-            self._size += program.size
-            self._compiled += 1
-            while self._size > self.limit and len(self._programs) > 1:
-                self._size -= self._programs.popitem(last=False)[1].size
+            self._insert(key, program)
         pending.set_result(program)
+
+    def _insert(self, key: Hashable, program: Program) -> None:
+        """Add a program and evict the least recently used ones above the limit. The lock is held."""
+        replaced = self._programs.pop(key, None)
+        self._programs[key] = program
+        self._size += program.size - (0 if replaced is None else replaced.size)
+        self._compiled += 1
+        while self._size > self.limit and len(self._programs) > 1:
+            self._size -= self._programs.popitem(last=False)[1].size
 
 
 class CompileTimer:
@@ -539,6 +570,25 @@ def _program_key(
     return function, static, tree, kinds, donate, tuple(sorted((options or {}).items())), compile_settings()
 
 
+def _file_name(
+    function: Callable[..., object],
+    static: tuple[object, ...],
+    arguments: tuple[object, ...],
+    donate: tuple[int, ...],
+    options: CompilerOptions | None,
+    quick: bool,
+) -> str | None:
+    """Return the name of a program's file; None for a program that cannot be saved."""
+    settings = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
+    return program_name(function, static, arguments, settings)
+
+
+def _load_program(name: str | None, arguments: tuple[object, ...]) -> Program | None:
+    """Load a program from disk, if it is there."""
+    loaded = None if name is None else load(name, arguments)
+    return None if loaded is None else Program(loaded[0], *loaded[1])
+
+
 def _compile_program(
     function: Callable[..., object],
     static: tuple[object, ...],
@@ -548,11 +598,10 @@ def _compile_program(
     quick: bool,
 ) -> Program:
     """Load a program from disk, or trace and compile it and save it there."""
-    settings = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
-    name = program_name(function, static, arguments, settings)
-    loaded = None if name is None else load(name, arguments)
+    name = _file_name(function, static, arguments, donate, options, quick)
+    loaded = _load_program(name, arguments)
     if loaded is not None:
-        return Program(loaded[0], *loaded[1])
+        return loaded
 
     hits_before = jax_cache_hits()
     if on_cpu():

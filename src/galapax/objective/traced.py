@@ -269,6 +269,25 @@ def _programs_in(value: object) -> Iterator[object]:
         yield value
 
 
+MAX_CONSTANT_WORK = 1000  # numbers that an evaluation may compute for nothing
+
+
+def _count_constant_work(program: Jaxpr) -> float:
+    """Count the numbers that a program computes from its constants alone; inf for products and loops among them."""
+    depends_on_x, work = {program.invars[-1]}, 0.0
+    for equation in program.eqns:
+        if any(not isinstance(atom, Literal) and atom in depends_on_x for atom in equation.invars):
+            depends_on_x.update(equation.outvars)
+            continue
+        nested = [inner for value in equation.params.values() for inner in _programs_in(value)]
+        if nested or equation.primitive.name == "dot_general":
+            return math.inf
+        for out in equation.outvars:
+            aval: Any = out.aval
+            work += math.prod(aval.shape)
+    return work
+
+
 ASSUMED_LOOP_ROUNDS = 10_000  # of a while loop, whose length is unknown
 
 
@@ -378,6 +397,12 @@ class Formulas:
         """The operations that the functions are made of."""
         programs = [program for program in (self.fun, self.ineq, self.eq) if program is not None]
         return frozenset(e.primitive.name for program in programs for e in equations(program))
+
+    @cached_property
+    def has_large_constants(self) -> bool:
+        """Whether the functions compute something large that does not depend on x; XLA does so once in a loop."""
+        programs = [program for program in (self.fun, self.ineq, self.eq) if program is not None]
+        return any(_count_constant_work(program) > MAX_CONSTANT_WORK for program in programs)
 
     def repair(self, consts: Constants, x: Array, bounds: Bounds) -> Array:
         """x (d,) moved by a Newton step towards the constraints that it violates; as it came if it violates none."""
