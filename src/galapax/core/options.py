@@ -252,6 +252,8 @@ class Keep(Checked):
     snapshots: generations whose whole population is kept, in `result.snapshots`.
     archive: with several objectives, the number of non-dominated points to keep; the front is then taken from these
         instead of the last population. No point of a run's front is dominated by one that the run evaluated.
+
+    The evaluations of a black box are in `result.evaluations` without being asked for.
     """
 
     history: bool | Literal["x"] = option(True, "Keep the values of every generation.", _check_history, identifies=True)
