@@ -10,9 +10,9 @@ what a grid full of optima would have.
     python benchmarks/illuminate.py --population 65536  # MAP-Elites alone, as a GPU likes it
     python benchmarks/illuminate.py --runs 3            # means of three seeds; beside pyribs, if that is installed
 
-pyribs gets the same problems without bounds, the same steps, and as many evaluations: 15 emitters of 36 with its
-improvement ranking for CMA-MAE, one of 540 for MAP-Elites. It evaluates by NumPy here, all candidates at once; that
-takes little of its time.
+pyribs gets the same problems without bounds, the same starts and steps, and as many evaluations: 15 emitters of 36
+with its improvement ranking for CMA-MAE, one of 540 for MAP-Elites. It evaluates by NumPy here, all candidates at once;
+that takes little of its time.
 """
 
 from __future__ import annotations
@@ -100,8 +100,10 @@ def measure_pyribs(name: str, label: str, step: float, generations: int, seed: i
         emitters = [EvolutionStrategyEmitter(archive, **settings, seed=15 * seed + i) for i in range(15)]
         scheduler = Scheduler(archive, emitters, result_archive=result)
     else:
-        emitters = [IsoLineEmitter(result, x0=np.zeros(DIM), iso_sigma=sigma / 5, line_sigma=0.2, batch_size=540,
-                                   seed=seed)]  # fmt: skip
+        first = np.random.default_rng(seed).uniform(-half_width, half_width, (540, DIM))
+        first[0] = 0
+        settings = {"iso_sigma": sigma / 5, "line_sigma": 0.2, "batch_size": 540, "seed": seed}
+        emitters = [IsoLineEmitter(result, initial_solutions=first, **settings)]
         scheduler = Scheduler(result, emitters)
     began, nfev = time.perf_counter(), 0
     for _ in range(generations):
