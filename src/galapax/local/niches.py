@@ -51,12 +51,14 @@ FIRST_COST = 150  # evaluations a variable that a search takes, before any has e
 MIN_SEARCHES = 8  # of a round, where there are as many niches
 MIN_SCALE = 0.1  # of the first step, where two searches begin next to each other, share of the scale of the sample
 WIDE_SEARCHES = 8  # of a round of wide ones
+FIRST_WIDE_SEARCHES = 2  # of the first such round, where the others descend
 WIDE_SIGMA = 0.2  # share of the box
 WIDE_GENERATIONS = 25  # of these searches that the evaluations left must pay at least
 WIDE_GROWTH = 2 ** (1 / 3)  # of their population from round to round
 MAX_SEARCH_GENERATIONS = 2000
 DESCENT_LIMIT = 200  # evaluations a variable of a descent, but for
 MIN_DESCENT_LIMIT = 1000  # at least
+CHECKED_SAMPLES = 4  # a variable of a uniform sample from which descents begin besides those of the niches
 MIN_SMOOTH_SHARE = 0.5  # of the descents of a round that end at a minimum; with less, later rounds have none
 SAME_PLACE = 1e-6  # two minima that are nearer to each other are one, if their values are equal
 SHRUNK = 0.1  # share of a search's largest width below which it converges
@@ -261,6 +263,8 @@ class NicheSearch:
         rounds, fruitless = [0] * 4, np.zeros(4)  # of each kind, and their evaluations since they found something
         while self.evaluations_left > 0 and not self.is_done:
             kind = int(np.argmin(fruitless / EFFORT)) if self.minima else UNIFORM
+            if self.descends and self.minima and not rounds[WIDE]:  # descents see no funnel
+                kind = WIDE
             before, n_before, best = self.evaluations, self.n_best, self.best
             x, scale, n_searches, population = self.draw(kind, rounds[kind])
             x, scores = yield from self.evaluate(x)
@@ -270,7 +274,7 @@ class NicheSearch:
             order = np.argsort(scores, kind="stable")[: math.ceil(share * len(x))]
             order = order[np.isfinite(scores[order])]
             x, scores, scale = x[order], scores[order], scale[order]
-            niche = yield from self.cluster(x, scores, 2 * float(np.median(scale)) if len(x) else 1.0)
+            niche = yield from self.cluster(x, scores, max(2 * float(np.median(scale)), MIN_WIDTH) if len(x) else 1.0)
             yield from self.search(x, scores, scale, niche, n_searches, population, kind)
             rounds[kind] += 1
             known = [minimum.score for minimum in self.best_minima()] or [self.best_sample.score]
@@ -319,7 +323,8 @@ class NicheSearch:
         largest = max(self.population, self.evaluations_left // (WIDE_SEARCHES * WIDE_GENERATIONS))
         population = int(min(2 * self.population * WIDE_GROWTH ** min(number, 100), largest))
         x = self.random.uniform(size=(min(n, self.evaluations_left // 4 + 1), self.dim))
-        return x, np.full(len(x), 0.5), WIDE_SEARCHES, population
+        n_searches = FIRST_WIDE_SEARCHES if self.descends and not number else WIDE_SEARCHES
+        return x, np.full(len(x), 0.5), n_searches, population
 
     def hop_between_best(self) -> tuple[np.ndarray, np.ndarray]:
         """Points as far from the minima of interest as these are from one another, with their scale."""
@@ -456,6 +461,8 @@ class NicheSearch:
             for row in -1 - niche[niche < 0]:
                 self.count_samples(row, 1)
         starts = np.flatnonzero(niche == np.arange(len(niche)))
+        if self.descends and kind == WIDE:  # in known niches, too, which are those of small holes
+            starts = np.arange(len(x))
         cost = np.mean(self.costs[-100:]) if self.costs else FIRST_COST * self.dim
         n_searches = min(n_searches, max(MIN_SEARCHES, int(ROUND_SHARE * self.evaluations_left / cost)))
         if len(starts) > n_searches:  # the best half, and others at random
@@ -463,6 +470,11 @@ class NicheSearch:
             starts = np.concatenate([first, self.random.choice(rest, n_searches - len(first), replace=False)])
         revisited = self.revisited if kind == HOPS_IN_FUNNELS else self.revisited[:0]
         sizes = np.array([np.sum(niche == start) if kind == UNIFORM else 0 for start in starts], int)
+        if self.descends and kind == UNIFORM:  # from some other points, too: niches may have been taken for one
+            others = np.setdiff1d(np.arange(len(x)), starts)
+            count = min(len(others), CHECKED_SAMPLES * self.dim)
+            starts = np.concatenate([starts, self.random.choice(others, count, replace=False)])
+            sizes = np.append(sizes, np.zeros(count, int))
         if self.descends and kind != WIDE:
             is_over = yield from self.descend(x[starts], sizes)
             starts, sizes = starts[~is_over], sizes[~is_over]
@@ -531,11 +543,14 @@ class NicheSearch:
         points = np.concatenate([self.known.x, batch.best_x[active]])
         scores = np.concatenate([self.known.score, batch.best[active]])
         ends = np.full(len(active), -1)
+        # among the many ends of descents, a search that is still wide is near a better one wherever it is
+        reach = batch.width(active) * math.sqrt(self.dim) if self.descends else np.zeros(len(active))
         for i, row in enumerate(active):
             better = np.flatnonzero(scores <= batch.best[row])
             better = better[(better < n_known + i) | (scores[better] < batch.best[row])]
-            if len(better):
-                ends[i] = better[np.argmin(np.sum((points[better] - batch.best_x[row]) ** 2, axis=1))]
+            squares = np.sum((points[better] - batch.best_x[row]) ** 2, axis=1)
+            if len(better) and squares.min() >= reach[i] ** 2:
+                ends[i] = better[np.argmin(squares)]
         rows = np.flatnonzero(ends >= 0)
         a, b = n_known + rows, ends[rows]
         counts = np.full(len(rows), CHECK_POINTS)
