@@ -1,13 +1,14 @@
 """Random objectives: the true value of the answer, and whether the reported interval holds it.
 
-    python benchmarks/noise.py [--runs 9] [--only sphere] [--tables search bowl coverage]
+    python benchmarks/noise.py [--runs 9] [--only sphere] [--tables search bowl coverage scenarios]
 
 search: the sphere, Rosenbrock's and Rastrigin's function with noise 0.1 at 2000 and 10 000 evaluations; medians of the
 true value (from the optimum, without noise) at the answer, of black boxes. bowl: an ill-conditioned bowl, rotated, of
 condition 1e4 and 1e6, with noise 1 and 2000 evaluations per variable. coverage: how many of 200 runs (--coverage) have
 the true value in their interval, and the mean error of `fun`, of compiled objectives with a key. Each run has its own
-optimum and rotation. Beside galapax run pycma's CMA-ES (its favourite point) and the same with its NoiseHandler, where
-pycma is installed.
+optimum and rotation. scenarios: seconds of a compiled `gx.robust` with 1000 scenarios, designs and generations each
+(--size), and the memory that its device had in use at most, where it says so. Beside galapax run pycma's CMA-ES (its
+favourite point) and the same with its NoiseHandler, where pycma is installed.
 """
 
 from __future__ import annotations
@@ -121,9 +122,31 @@ def print_coverage(runs: int) -> None:
         table.add(dim, 400 * dim, f"{100 * held:.1f} %", f"{error:.1e}", f"{width:.2g}")
 
 
+def print_scenarios(size: int) -> None:
+    """Print how long `gx.robust` takes with so many scenarios, designs and generations, once it is compiled."""
+
+    def deviation(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.sum((x * (1 + 0.1 * y) - 1) ** 2)
+
+    uncertain = [gx.normal(0, 1)] * 5
+    table = harness.Table("measure", "seconds", "million values a second", "memory", widths=[12])
+    for measure in ("mean", gx.mean_std(1), gx.cvar(0.9), gx.chance(0.95)):
+        for seed in (0, 1):
+            result = gx.robust(
+                deviation, [BOX] * 5, uncertain, measure, algorithm="de", population=size, generations=size,
+                samples=size, seed=seed, polish=False, tolerance=0, compute=gx.Compute(dtype="float32"), progress=False,
+            )  # fmt: skip
+        statistics_of_device = jax.local_devices()[0].memory_stats() or {}
+        peak = statistics_of_device.get("peak_bytes_in_use")
+        seconds = result.timings["run"]
+        memory = "-" if peak is None else f"{peak / 2**20:.0f} MiB"
+        table.add(str(measure), f"{seconds:.2f}", f"{size * result.nfev / seconds / 1e6:.0f}", memory)
+
+
 def main() -> None:
     parser = harness.make_parser(__doc__, runs=9, only=True)
     parser.add_argument("--coverage", type=int, default=200, help="runs of the coverage (%(default)s)")
+    parser.add_argument("--size", type=int, default=1000, help="scenarios, designs and generations (%(default)s)")
     parser.add_argument("--tables", nargs="+", default=["search", "bowl", "coverage"], help="which (all)")
     arguments = parser.parse_args()
     print(harness.describe_machine("cma"))
@@ -144,6 +167,8 @@ def main() -> None:
             print_rows(wanted, arguments.runs)
     if "coverage" in arguments.tables:
         print_coverage(arguments.coverage)
+    if "scenarios" in arguments.tables:
+        print_scenarios(arguments.size)
 
 
 if __name__ == "__main__":

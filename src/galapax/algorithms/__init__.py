@@ -24,10 +24,11 @@ from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
 from galapax.algorithms.nsga3 import NSGA3
-from galapax.algorithms.portfolio import Portfolio
+from galapax.algorithms.portfolio import GrowingPopulations, Portfolio
 from galapax.algorithms.pso import PSO
 from galapax.algorithms.random_search import RandomSearch
 from galapax.algorithms.real_coded_ga import RealCodedGA
+from galapax.algorithms.reevaluated import Reevaluated
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
 from galapax.core.algorithm import Algorithm, Shared
@@ -155,13 +156,16 @@ def default_for_islands(default: Algorithm) -> Algorithm:
     return DE() if isinstance(default, CMAES) else default
 
 
-def parse_restarts(restarts: object, default: Algorithm | None = None) -> Restarts | None:
+def parse_restarts(restarts: object, default: Algorithm | None = None, noisy: bool = False) -> Restarts | None:
     """How runs restart, from what a user gave: a name, a policy, None for not at all, or "auto".
 
-    default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE.
+    default: the algorithm, if the user left the choice to us; "auto" lets CMA-ES then restart and share with L-SHADE,
+    or for a noisy objective restart with growing populations.
     """
     if isinstance(restarts, str) and restarts == "auto":
-        return Portfolio() if isinstance(default, CMAES) else None
+        if not isinstance(default, CMAES):
+            return None
+        return GrowingPopulations() if noisy else Portfolio()
     if restarts is None or isinstance(restarts, Restarts):
         return restarts
     if isinstance(restarts, str) and restarts in RESTARTS:
@@ -189,5 +193,5 @@ def plain_settings(algorithm: Algorithm) -> dict[str, object]:
 
 
 def _without_archive(algorithm: Algorithm) -> Algorithm:
-    """Return the algorithm without its archive."""
-    return algorithm.inner if isinstance(algorithm, Archived) else algorithm
+    """Return the algorithm without its archive, and without what evaluates survivors again."""
+    return algorithm.inner if isinstance(algorithm, Archived | Reevaluated) else algorithm

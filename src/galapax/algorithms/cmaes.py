@@ -40,6 +40,10 @@ MIN_CODE_DEVIATION = 0.3  # steps: the least standard deviation of an integer or
 EQUAL_VALUE_ULPS = 64  # of a value's last digit, within which two values count as the same
 MAX_BEST_DEVIATIONS = 10  # standard deviations from the mean within which the best point belongs to the last samples,
 MAX_BASIN_SHARE = 1e-4  # or the square root of one, up to this share of the box: values differ there by rounding alone
+GROWTH = 4  # of the samples, from a search that noise has ended to the next one,
+GROWTH_GENERATIONS = 100  # for which there must be evaluations for so many generations
+MIN_GENERATIONS_PER_VARIABLE = 10  # that more samples than usual must leave
+LAST_PATIENCE = 1e6  # of a search after which there is no larger one
 MAX_STEP_GROWTH = 1e3  # a distribution so many times as wide as the first one diverges
 
 
@@ -152,12 +156,15 @@ class CMAES(Algorithm[CMAESState]):
     sigma0: standard deviation of the first samples, sigma, as a share of the box; by default 0.2, and 1.3 / sqrt(d) in
         many variables, where it would take long to shrink.
     diagonal: learn the variances alone, for many variables; by default from 300 on.
+    patience: of random values, after how many times the generations in which chance may hide the progress the search
+        ends, if the budget has room for one with more samples; twice as many are then the default.
     """
 
     population: int = static(None)
     samples: int | None = None
     sigma0: float | None = None
     diagonal: bool = static(None)
+    patience: float | None = None
     constants: StrategyParameters | None = None  # follow from the others
 
     # samples must stay as they were drawn, and `widen_discrete` sees to integers; it knows by itself when it is done
@@ -173,15 +180,29 @@ class CMAES(Algorithm[CMAESState]):
         if self.sigma0 is not None:
             check_positive(self.sigma0, "sigma0")
         check_bool(self.diagonal, "diagonal")
+        if self.patience is not None:
+            check_positive(self.patience, "patience")
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
-        population = default_samples(dim) if self.population is None else self.population
+        population, most = self.population, budget.evaluations or math.inf
+        if population is None:
+            population = default_samples(dim)
+            if self.patience is not None and most >= 2 * population * MIN_GENERATIONS_PER_VARIABLE * dim:
+                population *= 2
         count = int(population if self.samples is None else self.samples)
         diagonal = dim >= MIN_DIAGONAL_DIM if self.diagonal is None else self.diagonal
         sigma0 = min(FIRST_STEP, FIRST_STEP_RADIUS / math.sqrt(dim)) if self.sigma0 is None else self.sigma0
-        parameters = constants(dim, count, diagonal)
+        parameters, patience = constants(dim, count, diagonal), self.patience
+        if patience is not None and most < GROWTH_GENERATIONS * GROWTH * count:
+            patience = LAST_PATIENCE
         return dataclasses.replace(
-            self, population=population, samples=None, sigma0=sigma0, diagonal=diagonal, constants=parameters
+            self,
+            population=population,
+            samples=None,
+            sigma0=sigma0,
+            diagonal=diagonal,
+            patience=patience,
+            constants=parameters,
         )
 
     def with_doubled_population(self, first: int, times: int) -> Self:
@@ -368,6 +389,8 @@ class CMAES(Algorithm[CMAESState]):
         flat = before.flat + (equal - before.flat) / max(10, dim)
         diagonal = new.root if self.diagonal else jnp.diagonal(new.root)
         stuck = since > 120 + 30 * dim / count + 0.2 * age
+        if self.patience is not None:
+            stuck |= since > self.patience * (10 + 10 * dim**1.5 / count)
         stuck |= age > 100 + 50 * (dim + 3) ** 2 / jnp.sqrt(count)
         stuck |= jnp.max(diagonal) > math.sqrt(MAX_CONDITION) * jnp.min(diagonal)
         stuck |= jnp.max(self.variances(new)) * new.step**2 > (MAX_STEP_GROWTH * before.first_step) ** 2

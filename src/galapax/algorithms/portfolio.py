@@ -1,4 +1,5 @@
-"""The default restart policy: a portfolio of CMA-ES with restarts, L-SHADE and gradient descents.
+"""The default restart policies: a portfolio of CMA-ES with restarts, L-SHADE and gradient descents; or under noise
+CMA-ES with populations that grow.
 
 The methods are good at different problems. CMA-ES needs few evaluations on curved and rotated valleys, and with large
 populations it finds the bottom of a landscape that many minima are laid over; adaptive differential evolution is better
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from galapax.algorithms.cmaes import CMAES, GROWTH
 from galapax.algorithms.lshade import LSHADE
 from galapax.core.algorithm import Algorithm, Traits, scale_spread, static
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
@@ -46,6 +48,7 @@ MAX_COST_OVERRUN = 1.5  # of what a larger population was expected to cost, at w
 MIN_LSHADE_GENERATIONS_PER_VARIABLE, MAX_LSHADE_GENERATIONS = 50, 500
 MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 400  # with a smaller share of the budget L-SHADE is not started
 MAX_LSHADE_SEARCHES = 3  # the first, and others that verify its answer
+MIN_GENERATIONS_UNDER_NOISE = 30  # for which a larger population must have evaluations
 UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple of the evaluations before it
 ADDITIVE_ROUNDING = 1e3  # error of a sum of values, in units of the last place of the largest
 
@@ -232,6 +235,41 @@ def _estimate_cost(searches: Sequence[SearchSummary], doublings: int) -> float:
     """Estimate the evaluations of a search with a larger population, by those of searches that began wide."""
     costs = [p.evaluations / 2.0 ** (COST_EXPONENT * p.doublings) for p in searches if p.kind in ("first", "large")]
     return float(np.median(costs)) * 2.0 ** (COST_EXPONENT * doublings)
+
+
+@dataclass(frozen=True)
+class GrowingPopulations(Restarts):
+    """CMA-ES under noise: a search that makes no progress is soon followed by one with four times the population.
+
+    Many samples average the noise out, and how many that takes is not known beforehand. Growing by IPOP would find out
+    too late, since a search without noise needs more patience. Where the rest of the budget has no room for a larger
+    population, it takes the largest for which there is.
+    """
+
+    name = "growing"
+
+    def next(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
+    ) -> NextSearch | Stop:
+        if isinstance(algorithm, CMAES):
+            algorithm = replace(algorithm, patience=1.0)
+        if not past:
+            return NextSearch(algorithm, "first")
+        return self._next_larger(algorithm, past[0].population, past[-1].doublings, evaluations_left)
+
+    def predict_next(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], upcoming: NextSearch, evaluations_left: float
+    ) -> list[NextSearch]:
+        if not past:
+            return []
+        return [self._next_larger(upcoming.algorithm, past[0].population, upcoming.doublings, evaluations_left)]
+
+    def _next_larger(self, algorithm: Algorithm, first: int, doublings: int, evaluations_left: float) -> NextSearch:
+        step = round(math.log2(GROWTH))
+        doublings = min(doublings + step, MAX_DOUBLINGS)
+        while doublings > 0 and MIN_GENERATIONS_UNDER_NOISE * first * 2**doublings > evaluations_left:
+            doublings -= step
+        return search_with_doubled_population(algorithm, first, max(doublings, 0))
 
 
 def _select_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:

@@ -152,8 +152,8 @@ def minimize(
     def build(problem: Problem, solver: Algorithm) -> Task:
         if options.islands is not None and algorithm is None:
             solver = algorithms.default_for_islands(solver)
-        is_default = algorithm is None and not options.noisy  # searches are not compared by values that are random
-        strategy = algorithms.parse_restarts(options.restarts, solver if is_default else None)
+        default = solver if algorithm is None else None
+        strategy = algorithms.parse_restarts(options.restarts, default, bool(options.noisy))
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         if options.keep.archive is not None:

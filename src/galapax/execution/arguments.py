@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from galapax.algorithms.archive import Archived
+from galapax.algorithms.reevaluated import reevaluates
 from galapax.core.algorithm import Algorithm, Budget, count_repairs
 from galapax.core.checks import abbreviate, as_float_array, check_number
 from galapax.core.errors import InputError
@@ -184,17 +185,17 @@ def check_islands(islands: Islands, population: int, restarts: Restarts | None, 
         raise InputError("asynchronous=True has one population: leave islands out.")
 
 
-def check_noisy(solver: Algorithm, options: Options, restarts: Restarts | None) -> None:
+def check_noisy(solver: Algorithm, options: Options) -> None:
     """Refuse what cannot work on values that are random."""
-    if solver.traits.multi_objective:
+    if solver.traits.multi_objective and not reevaluates(solver):
         raise InputError(
-            f"noise is averaged for one objective, and {type(solver).__name__} is for several: return "
-            "the means of the objectives over a fixed set of random draws."
+            f"{type(solver).__name__} compares single values, which are lucky draws: take gx.NSGA2, whose survivors "
+            "are evaluated again."
         )
     refused = {
-        "restarts": (restarts is not None, "searches are compared by their best values, which are lucky draws"),
         "islands": (options.islands is not None, "they exchange individuals by their values, which are lucky draws"),
         "polish": (options.polish is True, "the gradient of a random draw is not that of the mean"),
+        "archive": (options.keep.archive is not None, "it keeps single values, which are lucky draws"),
         "vectorized": (options.vectorized and not options.blackbox, "each solution has a key of its own"),
         "memoize": (bool(options.workers.memoize), "each call of a random objective gives another value"),
         "asynchronous": (options.workers.asynchronous, "it compares single values"),

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.core.errors import InputError, OutOfMemory
-from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Problem, Record
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, Problem, Record
 from galapax.core.restarts import SAME_VALUE_RESOLUTIONS, Agreement, value_resolution
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
 from galapax.execution.arguments import rechecks_answer
@@ -27,6 +27,7 @@ from galapax.execution.state import Estimate, Outcome, Polish, to_host
 from galapax.execution.task import NOISY_SEARCH_SHARE, Task
 from galapax.local.lbfgs import MAX_STORED_PAIRS_LBFGS
 from galapax.local.refine import RefinedRuns, min_evaluations, refine
+from galapax.metrics import indicators
 from galapax.numerics import devices, random
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.blackbox import BlackBox
@@ -334,6 +335,8 @@ def estimate_answers(
     """
     if not task.options.noisy:
         return total
+    if total.fronts:
+        return _estimate_fronts(task, total, numbers, box, may_continue)
     assert total.last is not None
     track, n_runs = total.track, len(total.x)
     budget = _estimate_budget(task, track.evaluations)
@@ -343,7 +346,7 @@ def estimate_answers(
         if total.stopped not in (None, Stop.TIME) or not may_continue() or budget[row] < 1:
             continue
         evaluator = _Evaluator(task, box, int(numbers[row]), may_continue)
-        last = LastSamples(*(np.asarray(part)[row] for part in total.last))
+        last: LastSamples = jax.tree.map(lambda part: np.asarray(part)[row], total.last)  # noqa: B023 (used at once)
         converged = track.reason[row] == STOP_CODES[Stop.TOLERANCE]
         answer = evaluator.drive(_plan(task, last, total.x[row], int(budget[row]), converged, evaluator.rng))
         evaluations[row], failed[row] = evaluator.n_evaluations, evaluator.n_failed
@@ -367,6 +370,53 @@ def estimate_answers(
     return replace(
         total, track=new_track, x=x, history=history, refinements=refinements, estimate=Estimate(intervals, evaluations)
     )
+
+
+def _estimate_fronts(
+    task: Task, total: Outcome, numbers: np.ndarray, box: BlackBox | None, may_continue: Callable[[], bool]
+) -> Outcome:
+    """Evaluate the points of each run's front again and again: their objectives are the means of these values alone,
+    and what they show to be dominated is left out.
+    """
+    budget = _estimate_budget(task, total.track.evaluations)
+    fronts, hypervolume = list(total.fronts), total.track.hypervolume.copy()
+    evaluations, failed = np.zeros(len(fronts), np.int64), np.zeros(len(fronts), np.int64)
+    for row, front in enumerate(fronts):
+        n_points = len(front.x)
+        repeats = min(int(budget[row]) // max(1, n_points), MAX_REPEATS)
+        if repeats < 1 or not n_points or total.stopped not in (None, Stop.TIME) or not may_continue():
+            continue
+        evaluator = _Evaluator(task, box, int(numbers[row]), may_continue)
+        values = evaluator.evaluate_all(np.repeat(_to_unit(task, np.asarray(front.x)), repeats, axis=0))
+        evaluations[row], failed[row] = evaluator.n_evaluations, evaluator.n_failed
+        by_point = values.reshape(n_points, repeats, -1)
+        n_valid = np.isfinite(by_point).all(axis=2).sum(axis=1)
+        if not n_valid.all():
+            continue
+        means = np.nanmean(by_point, axis=1)
+        rows = np.flatnonzero(indicators.non_dominated(means))
+        fronts[row] = Population(*(None if part is None else np.asarray(part)[rows] for part in front))  # type: ignore[arg-type]
+        fronts[row] = fronts[row]._replace(objectives=means[rows])
+        if task.rules.reference is not None:
+            hypervolume[row] = indicators.hypervolume(means[rows], task.rules.reference)
+    track = replace(
+        total.track,
+        evaluations=total.track.evaluations + evaluations,
+        failed=total.track.failed + failed,
+        hypervolume=hypervolume,
+    )
+    return replace(total, track=track, fronts=fronts, history=_add_to_last_row(task, total, evaluations))
+
+
+def _add_to_last_row(task: Task, total: Outcome, evaluations: np.ndarray) -> np.ndarray | None:
+    """Return the history with further evaluations (R,) in the last row of each run."""
+    history = to_host(total.history)
+    if history is None:
+        return None
+    history = history.copy()
+    counts = Record.unpack(history, task.columns, HISTORY_FIRST_COLUMN).evaluations
+    counts[np.arange(len(evaluations)), total.track.generations - 1] += evaluations
+    return history
 
 
 def recheck_answers(task: Task, total: Outcome, numbers: np.ndarray, box: BlackBox | None) -> Outcome:
@@ -401,11 +451,7 @@ def recheck_answers(task: Task, total: Outcome, numbers: np.ndarray, box: BlackB
             values = np.concatenate([values, more])
         best[row], intervals[row] = _estimate_value(task, box, total.x[row], values)
         reason[row] = STOP_CODES[Stop.BUDGET]
-    history = to_host(total.history)
-    if history is not None:
-        history = history.copy()
-        evaluation_counts = Record.unpack(history, task.columns, HISTORY_FIRST_COLUMN).evaluations
-        evaluation_counts[np.arange(len(best)), track.generations - 1] += evaluations - track.evaluations
+    history = _add_to_last_row(task, total, evaluations - track.evaluations)
     new_track = replace(track, best=best, evaluations=evaluations, failed=failed, reason=reason)
     if not is_random.any():
         return replace(total, track=new_track, history=history)
@@ -469,7 +515,8 @@ def _plan(
     root = np.asarray(last.root, np.float64) if is_continuous else None
     if space is not None:
         finalists = np.unique(_to_unit(task, space.round_codes(_from_unit(task, finalists))), axis=0)
-    return find_answer(np.asarray(last.centre, np.float64), root, finalists, budget, rng)
+    rivals = np.zeros((0, len(x))) if last.rivals is None else np.unique(np.asarray(last.rivals, np.float64), axis=0)
+    return find_answer(np.asarray(last.centre, np.float64), root, finalists, budget, rng, rivals)
 
 
 def _to_unit(task: Task, x: np.ndarray) -> np.ndarray:
@@ -506,14 +553,19 @@ class _Evaluator:
         return None
 
     def evaluate(self, unit: np.ndarray) -> np.ndarray:
-        """Return the values, to be minimised, at points (n, d) of the unit cube; NaN where one failed."""
+        """Return the values of one objective, to be minimised, at points (n, d) of the unit cube; NaN where one
+        failed.
+        """
+        return self.evaluate_all(unit)[:, 0]
+
+    def evaluate_all(self, unit: np.ndarray) -> np.ndarray:
+        """Return the objectives (n, m) in the same way."""
         points, task = _from_unit(self.task, unit), self.task
         if self.box is not None:
-            values = self.box(points, np.full(len(points), self.number)).get("fun", np.full((len(points), 1), np.nan))[
-                :, 0
-            ]
+            missing = np.full((len(points), 1), np.nan)
+            values = self.box(points, np.full(len(points), self.number)).get("fun", missing)
             self.n_evaluations += int((~self.box.missed).sum())
-            self.n_failed += int((~np.isfinite(values) & ~self.box.missed).sum())
+            self.n_failed += int((~np.isfinite(values).all(axis=1) & ~self.box.missed).sum())
             self.box.complete_generation()
         else:
             assert isinstance(task.objective, Formulas) and task.consts is not None
@@ -521,6 +573,6 @@ class _Evaluator:
             # numbered by evaluations, so that none shares its key with another
             key = np.array([self.key[0] + np.uint32(self.n_evaluations), self.key[1]], np.uint32)
             out = evaluate_points(traced, points, task.dtype, BLOCK_ROWS, key)
-            values = np.where(out.failed, np.nan, np.asarray(out.objectives)[:, 0])
+            values = np.where(np.asarray(out.failed)[:, None], np.nan, np.asarray(out.objectives))
             self.n_evaluations, self.n_failed = self.n_evaluations + len(points), self.n_failed + int(out.failed.sum())
         return np.where(np.isfinite(values), values, np.nan).astype(np.float64)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from galapax.algorithms import algorithm_name
@@ -37,6 +38,7 @@ from galapax.execution.batch_runner import BatchRunner, Group, RunContext, selec
 from galapax.execution.host_loop import BatchView, Watch
 from galapax.execution.observers import ChunkView
 from galapax.execution.polish import apply_polish, precompile_polish, run_polish, why_not_polishable
+from galapax.execution.search import LastSamples
 from galapax.execution.state import Outcome, Survivors, Track, best_of_run, merge_populations, to_host
 from galapax.execution.task import Task, trace_task
 from galapax.numerics import random
@@ -252,7 +254,26 @@ def build_outcome(
         refinements=[refinement_rows(run) for run in runs],
         further_searches=[search_rows(run) for run in runs],
         snapshots=_merge_snapshots(runs[0]) if len(runs) == 1 else {},  # one run alone has any
+        last=_merge_last(runs, best) if task.options.noisy else None,
     )
+
+
+def _merge_last(runs: list[RestartState], best: list[Outcome]) -> LastSamples:
+    """Merge where the searches of runs under noise ended: the last samples of each run's best search, and the centres
+    of its next best ones.
+    """
+    parts = []
+    n_points = max(outcome.last.points.shape[1] for outcome in best if outcome.last is not None)
+    for run, outcome in zip(runs, best, strict=True):
+        ends = sorted(run.outcomes, key=lambda o: (o is not outcome, o.track.violation[0], o.track.best[0]))
+        centres = [np.asarray(end.last.centre)[0] for end in ends if end.last is not None]
+        centres += centres[:1] * MAX_RIVALS  # so that all runs have as many
+        last = outcome.last
+        assert last is not None
+        rows = np.arange(n_points) % last.points.shape[1]  # so many of each run
+        rivals = jnp.asarray(np.stack(centres[1 : 1 + MAX_RIVALS])[None])
+        parts.append(last._replace(points=last.points[:, rows], violation=last.violation[:, rows], rivals=rivals))
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
 
 def _merge_snapshots(run: RestartState) -> dict[int, Population]:
@@ -288,6 +309,7 @@ def _merge_histories(task: Task, run: RestartState) -> np.ndarray:
 
 
 MAX_SEARCHES = 2**16  # of one run
+MAX_RIVALS = 3  # searches of a run under noise whose ends are compared with that of the best
 POLISH_RESERVE_PER_VARIABLE = 50  # evaluations reserved for the polish, if that is not much of the budget
 DESCENT_EVALUATIONS_PER_VARIABLE = 200  # that a descent may take
 MAX_GAIN_AT_END = 1e-3  # of all that a descent gained: the most that another step may promise where it has converged

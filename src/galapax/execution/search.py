@@ -140,6 +140,7 @@ class LastSamples(NamedTuple):
     root: Array  # (R, d, d), of their covariance
     points: Array  # (R, k, d), the survivors with the best values, which are lucky ones
     violation: Array  # (R, k)
+    rivals: Array | None = None  # (R, k, d), the centres of a run's other searches
 
 
 class Finished(NamedTuple):
@@ -428,7 +429,9 @@ class Search:
         def one(key: Array, x: Array, parent: Array) -> Array:
             return snap_to_grid(random.fold_in(key, random.Stream.GRID), x, parent, self.bounds, self.all_discrete)
 
-        return jax.vmap(one)(keys, state.candidates, state.parents.x)
+        n_bred = state.parents.x.shape[1]  # survivors that are evaluated again lie on the grid
+        bred = jax.vmap(one)(keys, state.candidates[:, :n_bred], state.parents.x)
+        return jnp.concatenate([bred, state.candidates[:, n_bred:]], axis=1)
 
     def _repair(self, candidates: Array, number: Array | int) -> Array:
         objective, consts = self.objective, self.consts
@@ -573,12 +576,13 @@ class Search:
         failed = jnp.sum(evaluation.failed.astype(dtype))
         if evaluation.lost is not None:
             failed = failed + jnp.sum(evaluation.lost.astype(dtype))
+        is_averaged = self.noisy and self.shape.objectives == 1
         if population.violation is None or front.violation is None:
-            best = self._mean_of_fresh(evaluation) if self.noisy else jnp.min(front.objectives, axis=0)
+            best = self._mean_of_fresh(evaluation) if is_averaged else jnp.min(front.objectives, axis=0)
             return Record(1.0, failed, n_evaluations, best, mean, worst, None, None, volume, error, x)
         least = jnp.min(front.violation)
         best = jnp.min(jnp.where((front.violation == least)[:, None], front.objectives, jnp.inf), axis=0)
-        best = self._mean_of_fresh(evaluation) if self.noisy else best
+        best = self._mean_of_fresh(evaluation) if is_averaged else best
         share = jnp.mean((population.violation <= 0).astype(dtype))
         if not self.algorithm.traits.fixed_evaluations:  # of the rows in use
             share = share * values.shape[0] / jnp.maximum(count[0], 1)

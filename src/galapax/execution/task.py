@@ -14,6 +14,7 @@ from galapax.algorithms.archive import Archived
 from galapax.algorithms.de import DE
 from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
+from galapax.algorithms.reevaluated import Reevaluated, reevaluates
 from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError, warn
@@ -257,7 +258,7 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
         workers = count_workers(options.workers.pool)
         if objectives == 1 and is_for_models(limit, problem.dim):
             return ModelSearch(population=workers, eq_tolerance=problem.eq_tolerance)
-        if is_for_front_models(limit, problem.dim, objectives):
+        if is_for_front_models(limit, problem.dim, objectives) and not options.noisy:
             return EHVI(population=workers)
     else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
@@ -334,7 +335,7 @@ def prepare_task(
     """
     check_not_tracing()
     if options.noisy:
-        check_noisy(solvers[0], options, restarts)
+        check_noisy(solvers[0], options)
     solvers = tuple(with_python_integers(solver) for solver in solvers)
     for solver in solvers:
         solver.validate()
@@ -412,6 +413,8 @@ def build_task(
         check_population(solver.population, problem.dim)
     if not population_given:
         solvers = tuple(shrink_population_to_budget(solver, problem.dim, shape, budget) for solver in solvers)
+    if options.noisy and all(solver.traits.multi_objective and reevaluates(solver) for solver in solvers):
+        solvers = tuple(map(Reevaluated, solvers))
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
     check_population(bound[0].population, problem.dim)
     population = bound[0].population

@@ -74,17 +74,23 @@ def half_width(error: float, freedom: int, confidence: float = CONFIDENCE) -> fl
 
 
 def find_answer(
-    centre: np.ndarray, root: np.ndarray | None, others: np.ndarray, count: int, rng: np.random.Generator
+    centre: np.ndarray,
+    root: np.ndarray | None,
+    others: np.ndarray,
+    count: int,
+    rng: np.random.Generator,
+    rivals: np.ndarray | None = None,
 ) -> Evaluations:
     """Choose a point of low mean near the end of a search and estimate its mean, with `count` evaluations.
 
     Everything is in the unit cube. centre (d,): of the search's last samples. root (d, d): their covariance is root @
     root.T; None for no model, where the variables are discrete or constrained. others (k, d): further candidates.
+    rivals (k, d): where other searches ended, with which the answer is compared.
     """
     candidates, is_modelled, n_comparison = others, False, 0
     n_model = int(MODEL_SHARE * count)
     if root is not None:
-        candidates = np.concatenate([centre[None], others[:1]])
+        candidates = np.concatenate([centre[None], others[:1], others[:0] if rivals is None else rivals])
         if n_model >= min_model_points(len(centre)):
             minimiser = yield from minimise_model(centre, root, n_model, rng)
             candidates, is_modelled, count = np.concatenate([minimiser[None], candidates]), True, count - n_model

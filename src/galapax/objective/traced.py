@@ -170,11 +170,6 @@ def _trace_random(name: str, function: Function, dim: int, dtype: Any) -> tuple[
     program, n_values = trace_one(name, of_both, dim + KEY_WORDS, dtype, 0)
     x_spec, key_spec = jax.eval_shape(lambda: _split_key(jnp.zeros(dim + KEY_WORDS, dtype), dim))
     check_indices(name, jax.make_jaxpr(lambda x, key: function(x, key))(x_spec, key_spec), dim)
-    if n_values != 1:
-        raise InputError(
-            f"{name} takes a key and returned {n_values} numbers: the mean of one objective can be minimised. For "
-            "several objectives return their means over a fixed set of random draws."
-        )
     return program, n_values
 
 
