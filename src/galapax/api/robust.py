@@ -23,7 +23,7 @@ from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
 from galapax.core.problem import Function, Problem, stack_constraints
 from galapax.metrics.statistics import Measure, as_measure, chance, wilson_interval
-from galapax.numerics import random
+from galapax.numerics import devices, random
 from galapax.results.result import Result, Robust, attach_replay, find_replay
 
 
@@ -190,7 +190,8 @@ def _as_pair(first: ArrayLike, second: ArrayLike, what: str) -> tuple[np.ndarray
     return a.copy(), b.copy()
 
 
-TILE_SCENARIOS = 128  # that are evaluated at once for each solution, so that memory does not grow with their number
+# that are evaluated at once for each solution, so that memory does not grow with their number; on an accelerator more
+TILE_SCENARIOS, ACCELERATOR_TILE_SCENARIOS = 128, 1024
 CHECKS_PER_SAMPLE = 10  # fresh scenarios for each of the search, by default
 MAX_CHECKS, MIN_CHECKS = 100_000, 1000
 PERCENTILES = np.linspace(0, 1, 101)
@@ -213,7 +214,8 @@ class OverScenarios:
             return jnp.concatenate([jnp.ravel(part) for part in parts]) if len(parts) > 1 else jnp.asarray(parts[0])
 
         y = jnp.asarray(points)
-        return jax.vmap(one)(y) if len(y) <= TILE_SCENARIOS else jax.lax.map(one, y, batch_size=TILE_SCENARIOS)
+        tile = TILE_SCENARIOS if devices.on_cpu() else ACCELERATOR_TILE_SCENARIOS
+        return jax.vmap(one)(y) if len(y) <= tile else jax.lax.map(one, y, batch_size=tile)
 
 
 @dataclass(frozen=True)
