@@ -25,7 +25,7 @@ from galapax.local.sqp_by_differences import FIRST_RADIUS, POLISH_RADIUS, SQPByD
 from galapax.local.surrogate_cmaes import SurrogateCMAES
 from galapax.local.trust_region import TrustRegion
 
-ADDITIVITY_TEST = 12  # evaluations a variable, after which it is tested whether the objective is a sum over variables
+ADDITIVITY_TEST = 6  # evaluations a variable, after which it is tested whether the objective is a sum over variables
 LEADER_WEIGHT = 3.0  # evaluations of the search with the best value for each one of another
 ADDITIVE_WEIGHT = 20.0  # the same where the search with the best value goes variable by variable
 FIRST_SIGMA = 0.2  # of the surrogate-assisted search, share of the box
