@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from galapax.local.few_evaluations import FewEvaluations
 
 MAX_MODEL_EVALUATIONS_PER_VARIABLE = 100  # of a black box, up to which models get further than populations
+MAX_MODEL_EVALUATIONS = 300  # or so many, where these are more: with one or two variables
 MAX_EVALUATIONS_PER_VARIABLE = 200  # evaluations a variable that a search remembers if nothing limits it
 MIN_CAPACITY = 64
 MAX_REMEMBERED_SEARCHES = 256  # as many runs go on at a time; others repeat what they did in each step
@@ -192,7 +193,8 @@ def count_levels(bounds: Bounds) -> tuple[Array, Array]:
 
 def is_for_models(evaluations: int | None, dim: int) -> bool:
     """Return whether a black box of `dim` variables has so few evaluations that models of it pay."""
-    return evaluations is not None and evaluations <= MAX_MODEL_EVALUATIONS_PER_VARIABLE * dim
+    limit = max(MAX_MODEL_EVALUATIONS_PER_VARIABLE * dim, MAX_MODEL_EVALUATIONS)
+    return evaluations is not None and evaluations <= limit
 
 
 class _SearchStep(NamedTuple):

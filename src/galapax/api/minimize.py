@@ -124,7 +124,7 @@ def minimize(
     workers: call the functions in this many processes, -1 for one per core; or with a concurrent.futures executor, or a
         function that creates one; or a gx.Workers, which also has time limits, retries and memory. Implies
         blackbox=True; the run is the same as without them, except that a default with few evaluations (at most 100 per
-        variable) evaluates as many points at a time as there are workers.
+        variable, or 300) evaluates as many points at a time as there are workers.
     on_failure: how to treat NaN, inf or an exception: "worst" (never chosen, counted in n_failed), "raise", or
         "resample" (try a random point of the box instead, up to three times, each counted in nfev). The default is
         "worst", except that an objective that fails everywhere is rejected at once, and that an exception in the first
