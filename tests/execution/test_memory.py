@@ -189,7 +189,7 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
     widths = []
 
     def wide(runs):
-        monkeypatch.setattr(batch_runner, "width", lambda *given: runs)
+        monkeypatch.setattr(batch_runner, "slice_width", lambda *arguments: runs)
         monkeypatch.setattr(memory, "NEGLIGIBLE_SHARE", 0.0)
         monkeypatch.setattr(memory, "runs_that_fit", lambda *given: runs)
 

@@ -149,6 +149,7 @@ def test_many_slices_make_long_calls():
     """What calling a slice takes must not weigh: with few generations in a chunk it would."""
     backend = compiled.XlaBackend.__new__(compiled.XlaBackend)
     backend.on_cpu, backend.rows, backend.n_slices, backend.threads, backend.program_key = True, 1000, 250, 1, None
+    backend.is_stepping = False
     assert backend.plan_chunk(0, 0.0) == 1
     assert backend.plan_chunk(10, 0.1) == 50  # half a second, although 250 calls of 8 ms would take two
     backend.threads = 16

@@ -79,7 +79,7 @@ while done < times if not steps else True:
     done += 1
     put(runs[k % len(runs)])  # the next save works, and leaves nothing of the one that was killed
     assert is_same(gx.load(folder), runs[k % len(runs)])
-    stray = {f.name for f in folder.iterdir() if not f.name.endswith(".part")} - {"atomic.json"}
+    stray = {f.name for f in folder.iterdir() if not f.name.endswith(".part")} - {"manifest.json"}
     assert stray == atomic.Saved(folder).files.keys(), (k, stray)
 print(done, sorted(found))
 """
@@ -228,8 +228,8 @@ def plant_a_linked_file(folder, victim):
 
 def plant_a_linked_manifest(folder, victim):
     file = leave_pending(NEW, folder) / atomic.NAME
-    shutil.move(file, folder.parent / "atomic.json")
-    file.symlink_to(folder.parent / "atomic.json")
+    shutil.move(file, folder.parent / "manifest.json")
+    file.symlink_to(folder.parent / "manifest.json")
 
 
 def plant_a_linked_record(folder, victim):

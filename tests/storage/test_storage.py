@@ -20,7 +20,7 @@ OLD, NEW = random_run(1), random_run(2, runs=3)
 
 @pytest.mark.parametrize("kind", [random_run, random_study])
 @pytest.mark.parametrize(
-    "name", ["arrays.npz", "summary.csv", "history.csv", "report.html", "result.json", "atomic.json"]
+    "name", ["arrays.npz", "summary.csv", "history.csv", "report.html", "result.json", "manifest.json"]
 )
 def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path):
     (tmp_path / name).write_bytes(b"mine")
@@ -52,8 +52,8 @@ def test_a_run_replaces_the_files_of_a_study_and_nothing_else(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     NEW.save(tmp_path)
     assert is_same(gx.load(tmp_path), NEW) and (tmp_path / "notes.txt").read_text() == "mine"
-    listed = json.loads((tmp_path / "atomic.json").read_text())["files"]
-    assert {f.name for f in tmp_path.iterdir()} == {*listed, "atomic.json", "notes.txt"}
+    listed = json.loads((tmp_path / "manifest.json").read_text())["files"]
+    assert {f.name for f in tmp_path.iterdir()} == {*listed, "manifest.json", "notes.txt"}
 
 
 def test_a_file_of_a_run_that_somebody_edited_is_set_aside(tmp_path):
@@ -74,7 +74,7 @@ def test_a_manifest_that_names_other_peoples_files_is_not_believed(tmp_path):
     folder.mkdir()
     rows = {"result.json": {"bytes": 2, "sha256": ""}, "../thesis.tex": {"bytes": 4, "sha256": ""}}
     data = {"format": 1, "files": rows, "checksum": atomic._checksum_rows(rows)}
-    (folder / "atomic.json").write_text(json.dumps(data))
+    (folder / "manifest.json").write_text(json.dumps(data))
     with pytest.raises(gx.InputError, match="not a manifest that galapax wrote"):
         gx.load(folder)
     with pytest.raises(gx.InputError, match="galapax did not write"):
@@ -104,7 +104,7 @@ def test_links_in_a_folder_are_refused_and_not_followed(tmp_path):
 
 def test_a_run_whose_manifest_was_deleted_is_no_saved_run(tmp_path):
     OLD.save(tmp_path)
-    (tmp_path / "atomic.json").unlink()
+    (tmp_path / "manifest.json").unlink()
     with pytest.raises(gx.InputError, match=r"contains no saved run: it has no manifest\.json"):
         gx.load(tmp_path)
 

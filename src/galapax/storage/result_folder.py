@@ -1,7 +1,7 @@
 """A saved run or study: a folder of plain files that is written as a whole and can be loaded again.
 
 result.json (or study.json) and arrays.npz hold everything that `load` reads. The tables beside them are CSV files for
-people and other programs, and are never read back; pictures, a report and atomic.json complete the folder.
+people and other programs, and are never read back; pictures, a report and manifest.json complete the folder.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Drawings = Mapping[str, Callable[[Path], object]]  # {file name: writes that fil
 def save(source: Result | Study, folder: str | Path, pictures: Drawings | None = None) -> Path:
     """Write a result or a study to a folder, in place of what an earlier run left there.
 
-    Written are result.json or study.json, arrays.npz, the tables of `export.csv_files`, and atomic.json, which lists
+    Written are result.json or study.json, arrays.npz, the tables of `export.csv_files`, and manifest.json, which lists
     them all. The earlier run is replaced all at once, when the new files are complete.
     pictures: further files and what writes each, given its path: figures, a page, tables in other formats.
     """
