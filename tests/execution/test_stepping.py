@@ -44,6 +44,8 @@ def programs(monkeypatch):
 
         monkeypatch.setattr(compiled, "MAX_STEPPED_SECONDS", stepped_seconds)
         monkeypatch.setattr(compile_cache, "_compile_program", note)
+        for thread in [*compile_cache.PROGRAMS._threads]:  # it would put programs of the call before into the new cache
+            thread.join()
         compile_cache.clear()
         compiled._stepped.clear()
         compiled._paces.clear()
