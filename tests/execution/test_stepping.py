@@ -34,6 +34,7 @@ def conflict(x):
 def programs(monkeypatch):
     """Call minimize with a limit of the seconds that are stepped; return the Result and the names of its programs."""
     compile_program = compile_cache._compile_program
+    monkeypatch.setattr(compile_cache.disk_cache, "_chosen", None)  # a program on disk would not be compiled
 
     def call(stepped_seconds, fun, box=BOX, **arguments):
         names = []
@@ -66,7 +67,8 @@ def compare_stepped_and_whole(programs, fun, **arguments):
     stepped, names = programs(math.inf, fun, **arguments)
     assert "_chunk" not in names
     both, names = programs(-1.0, fun, **arguments)  # after the first chunk, of one generation
-    assert "_step_generation" in names and (stepped.nit < 3 or "_chunk" in names)
+    if "refine" not in names:  # descents by the gradient may end a run before its first generation
+        assert "_step_generation" in names and (stepped.nit < 3 or "_chunk" in names)
     assert_same_bits(stepped, both)
 
 
