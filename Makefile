@@ -3,11 +3,8 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/installed
-PLUG_INS := .plug-ins
-PLUG_INS_BIN := $(PLUG_INS)/$(notdir $(BIN))
-PLUG_INS_STAMP := $(PLUG_INS)/installed
 
-.PHONY: run test lint types unit test-stack test-slow test-gpu test-plug-ins bench confidence minima picture gallery docs wheel clean help
+.PHONY: run test lint types unit test-stack test-slow test-gpu bench confidence minima picture gallery docs wheel clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
@@ -24,8 +21,9 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 # a file is one worker's, whole, since its tests share compiled programs; PYTEST="--durations=20" says what took long
+# the plug-ins' packages are there: their tests must not be skipped
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
+	GALAPAX_PLUG_IN_TESTS=required $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
 
 test-stack:  ## an installed wheel, nothing patched, with every supported Python on this machine; PYTHONS="..." names them
 	$(PYTHON) tests_as_shipped/stack.py $(PYTEST)
@@ -37,10 +35,6 @@ test-slow: $(STAMP)  ## convergence over many seeds and the quality of the rando
 test-gpu: $(STAMP)  ## the tests on the accelerator that JAX finds, with that machine's programs
 	GALAPAX_TESTS_XLA=full XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -m "not slow" $(PYTEST)
 	XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest tests_as_shipped -m "not slow" $(PYTEST)
-
-test-plug-ins: $(PLUG_INS_STAMP)  ## the plug-ins for Optuna, OpenMDAO, optimagic, scikit-learn and trackers, with the real packages
-	GALAPAX_PLUG_IN_TESTS=required $(PLUG_INS_BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
-		tests/compat tests/execution/test_callback_loggers.py $(PYTEST)
 
 bench: $(STAMP)  ## galapax beside other libraries, those that are installed
 	$(BIN)/python benchmarks/peers.py
@@ -70,14 +64,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
 
-# apart from the other, which shows that galapax works without these packages
-$(PLUG_INS_STAMP): pyproject.toml
-	$(PYTHON) -m venv $(PLUG_INS)
-	$(PLUG_INS_BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,plugins]"
-	@touch $@
-
 clean:
-	rm -rf $(VENV) $(PLUG_INS) .stack runs build dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .stack runs build dist site .pytest_cache .mypy_cache .ruff_cache
 
 help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'

@@ -19,9 +19,9 @@ import galapax as gx
 from galapax import algorithms
 from galapax.core.options import Options
 from galapax.core.problem import CandidateEvaluation
-from galapax.execution.memory import width
+from galapax.execution.arguments import check_memory, slice_width
 from galapax.execution.solve import solve
-from galapax.execution.task import Task, check_memory, default_algorithm, prepare_task, resolve_options
+from galapax.execution.task import Task, default_algorithm, prepare_task, resolve_options
 from galapax.objective.traced import Formulas
 
 
@@ -65,7 +65,7 @@ def _tasks(function: int, dim: int, instances: list[int], plan: dict[str, Any]) 
     resolved = resolve_options(problems[0], options)
     solver = default_algorithm(problems[0], resolved) if name == "default" else algorithms.get(name, **plan["settings"])
     tasks = [prepare_task(problem, (solver,), resolved) for problem in problems]
-    count = width(tasks[0].bound[0], dim, len(instances), check_memory(tasks[0]))
+    count = slice_width(tasks[0].bound[0], dim, len(instances), check_memory(tasks[0]))
     for start in range(0, len(instances), count):
         some = tasks[start : start + count]
         padded = some + some[-1:] * (count - len(some))  # a slice on a CPU is never smaller

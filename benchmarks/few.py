@@ -1,12 +1,14 @@
 """Black boxes of which few evaluations can be had: the BBOB functions and constrained designs, called point by point.
 
-    python benchmarks/few.py [--dim 5] [--instances 1 2 3] [--methods default SLSQP] [--constrained]
+    python benchmarks/few.py [--dim 5] [--instances 1 2 3] [--methods default SLSQP] [--constrained] [--processes 8]
+        [--marks 100 200 500 1000]
 
 Prints the share of targets (f - f_opt of 10, 1, 0.1, 0.01, 1e-3, 1e-5 and 1e-7, of 24 functions) that are reached after
-10 d, 25 d, 50 d and 100 d evaluations, and the mean of log10(f - f_opt): the default, its search alone (`models`:
-no JAX around it, other random numbers, soon done), `cmaes` that restarts, pycma's lq-CMA-ES and BIPOP, and from random
-starts scipy's COBYQA, SLSQP, COBYQA for 10 d evaluations and then SLSQP, and Nelder-Mead. Differences count as
-evaluations.
+10 d, 25 d, 50 d and 100 d evaluations (or other marks), and the mean of log10(f - f_opt): the default, its search by
+models alone (`models`: no JAX around it, other random numbers), CMA-ES with restarts as the default has it, with a
+surrogate up to 1000 d (`cmaes`), always (`surrogate`) or never (`no surrogate`), pycma's lq-CMA-ES and BIPOP, and from
+random starts scipy's COBYQA, SLSQP, COBYQA for 10 d evaluations and then SLSQP, and Nelder-Mead. Differences count as
+evaluations. Optuna's TPE where it is installed.
 With --constrained, the median of the best feasible value of constrained problems after 10 d, 25 d and 50 d evaluations,
 and how many runs were within 1e-4 of the best known value, relative to it, after 25 d: the default, which must keep
 constraints exactly, and from random starts scipy's COBYQA, COBYLA and SLSQP, which may break them by 1e-3. Instances
@@ -21,7 +23,10 @@ import argparse
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from importlib.util import find_spec
+from itertools import repeat
 from typing import Any
 
 import cma
@@ -44,31 +49,31 @@ SOLVED = 1e-4  # difference from the best known value, relative to it
 SOLVED_MARK = 25
 
 
-def ours(algorithm: str | None) -> Callable[..., None]:
-    def run(fun: Any, dim: int, seed: int) -> None:
+def ours(algorithm: gx.CMAES | None) -> Callable[..., None]:
+    def run(fun: Any, dim: int, seed: int, limit: int) -> None:
         restarts = "auto" if algorithm is None else "portfolio"
         gx.minimize(
-            fun, [(-5.0, 5.0)] * dim, algorithm, restarts=restarts, blackbox=True, max_evaluations=MARKS[-1] * dim,
-            seed=seed, progress=False,
+            fun, [(-5.0, 5.0)] * dim, algorithm, restarts=restarts, blackbox=True, max_evaluations=limit, seed=seed,
+            progress=False,
         )  # fmt: skip
 
     return run
 
 
-def models(fun: Any, dim: int, seed: int) -> None:
+def models(fun: Any, dim: int, seed: int, limit: int) -> None:
     search = FewEvaluations(dim, seed)
     while True:
         points = search.ask(1)
         search.tell(np.array([fun(-5.0 + 10.0 * u) for u in points]))
 
 
-def pycma(fun: Any, dim: int, seed: int) -> None:
+def pycma(fun: Any, dim: int, seed: int, limit: int) -> None:
     random = np.random.default_rng(seed)
     options = {"verbose": -9, "seed": seed + 1, "bounds": [-5, 5], "maxfevals": 10**9}
     cma.fmin2(fun, lambda: random.uniform(-4, 4, dim), 2.0, options, restarts=100, bipop=True)
 
 
-def lq_cmaes(fun: Any, dim: int, seed: int) -> None:
+def lq_cmaes(fun: Any, dim: int, seed: int, limit: int) -> None:
     random = np.random.default_rng(seed)
     for restart in range(10**6):
         options = {"verbose": -9, "seed": 1000 * seed + restart + 1, "bounds": [-5, 5], "maxfevals": 10**9}
@@ -76,7 +81,7 @@ def lq_cmaes(fun: Any, dim: int, seed: int) -> None:
 
 
 def scipys(method: str, **options: Any) -> Callable[..., None]:
-    def run(fun: Any, dim: int, seed: int) -> None:
+    def run(fun: Any, dim: int, seed: int, limit: int) -> None:
         random = np.random.default_rng(seed)
         while True:
             minimize(fun, random.uniform(-4, 4, dim), method=method, bounds=[(-5, 5)] * dim, options=options)
@@ -84,7 +89,7 @@ def scipys(method: str, **options: Any) -> Callable[..., None]:
     return run
 
 
-def nelder_mead(fun: Any, dim: int, seed: int) -> None:
+def nelder_mead(fun: Any, dim: int, seed: int, limit: int) -> None:
     random = np.random.default_rng(seed)
     while True:
         x = random.uniform(-4, 4, dim)
@@ -92,7 +97,7 @@ def nelder_mead(fun: Any, dim: int, seed: int) -> None:
         minimize(fun, x, method="Nelder-Mead", bounds=[(-5, 5)] * dim, options=options | {"fatol": 1e-8})
 
 
-def cobyqa_then_slsqp(fun: Any, dim: int, seed: int) -> None:
+def cobyqa_then_slsqp(fun: Any, dim: int, seed: int, limit: int) -> None:
     random = np.random.default_rng(seed)
     while True:
         first = minimize(
@@ -101,51 +106,67 @@ def cobyqa_then_slsqp(fun: Any, dim: int, seed: int) -> None:
         minimize(fun, first.x, method="SLSQP", bounds=[(-5, 5)] * dim)
 
 
+def optuna_tpe(fun: Any, dim: int, seed: int, limit: int) -> None:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True))
+    study.optimize(
+        lambda trial: fun(np.array([trial.suggest_float(f"x{i}", -5.0, 5.0) for i in range(dim)])),
+        n_trials=limit,
+    )
+
+
 METHODS: dict[str, Callable[..., None]] = {
     "default": ours(None),
     "models": models,
-    "cmaes": ours("cmaes"),
+    "cmaes": ours(gx.CMAES()),
+    "surrogate": ours(gx.CMAES(surrogate=True)),
+    "no surrogate": ours(gx.CMAES(surrogate=False)),
     "lq-CMA-ES": lq_cmaes,
     "pycma": pycma,
     "COBYQA": scipys("COBYQA"),
     "SLSQP": scipys("SLSQP"),
     "COBYQA, SLSQP": cobyqa_then_slsqp,
     "Nelder-Mead": nelder_mead,
+    "Optuna TPE": optuna_tpe,
 }
 
 
-def precisions(method: Callable[..., None], function: int, instance: int, dim: int) -> list[float]:
+def precisions(method: str, function: int, instance: int, dim: int, marks: list[int]) -> list[float]:
     """The best f - f_opt after each number of evaluations."""
     fun, best = bbobbenchmarks.instantiate(function, instance)
-    counted = Counted(fun, best, MARKS[-1] * dim)
+    counted = Counted(fun, best, marks[-1] * dim)
     with suppress(Ended, gx.EvaluationError):
-        method(lambda x: counted.one(np.asarray(x, float)), dim, instance)
+        METHODS[method](lambda x: counted.one(np.asarray(x, float)), dim, instance, marks[-1] * dim)
     steps = list(zip(counted.counts, counted.bests, strict=True))
-    return [min(value for count, value in steps if count <= mark * dim) for mark in MARKS]
+    return [min(value for count, value in steps if count <= mark * dim) for mark in marks]
 
 
-def print_bbob(dim: int, instances: list[int], methods: list[str]) -> None:
+def print_bbob(dim: int, instances: list[int], methods: list[str], marks: list[int], processes: int) -> None:
     """Print the shares of targets reached on the BBOB functions."""
     cases = [(function, instance) for function in FUNCTIONS for instance in instances]
     print(f"{dim} variables, {len(cases)} runs: share of targets, mean log10(f - f_opt)")
-    print("| | " + " | ".join(f"{mark} d" for mark in MARKS) + " | ms an evaluation |")
-    print("| --- |" + " --- |" * (len(MARKS) + 1))
-    for name in methods:
-        start = time.perf_counter()
-        values = np.array([precisions(METHODS[name], *case, dim) for case in cases])
-        seconds = time.perf_counter() - start
-        cells = [
-            f"{np.mean([column <= target for target in TARGETS]):.1%} / "
-            f"{np.mean([math.log10(max(value, 1e-8)) for value in column]):.2f}"
-            for column in values.T
-        ]
-        print(
-            f"| {name} | " + " | ".join(cells) + f" | {1e3 * seconds / len(cases) / dim / MARKS[-1]:.1f} |", flush=True
-        )
+    print("| | " + " | ".join(f"{mark} d" for mark in marks) + " | ms an evaluation |")
+    print("| --- |" + " --- |" * (len(marks) + 1))
+    with ProcessPoolExecutor(processes) as pool:
+        for name in methods:
+            start = time.perf_counter()
+            values = np.array(
+                list(pool.map(precisions, repeat(name), *zip(*cases, strict=True), repeat(dim), repeat(marks)))
+            )
+            milliseconds = 1e3 * processes * (time.perf_counter() - start) / len(cases) / dim / marks[-1]
+            cells = [
+                f"{np.mean([column <= target for target in TARGETS]):.1%} / "
+                f"{np.mean([math.log10(max(value, 1e-8)) for value in column]):.2f}"
+                for column in values.T
+            ]
+            print(f"| {name} | " + " | ".join(cells) + f" | {milliseconds:.1f} |", flush=True)
 
 
-def best_feasible(problem: gx.Problem, method: str, seed: int) -> list[float]:
+def best_feasible(name: str, method: str, seed: int) -> list[float]:
     """The best feasible value after each number of evaluations, inf before the first one."""
+    problem = gx.problems.get(name)
     dim, limit = problem.dim, CONSTRAINED_MARKS[-1] * problem.dim
     lower, upper = (np.asarray(side, float) for side in (problem.bounds.lower, problem.bounds.upper))
     functions = {"fun": problem.fun, "ineq": problem.ineq}
@@ -193,38 +214,43 @@ def search_from_random_starts(
         )  # fmt: skip
 
 
-def print_constrained(seeds: list[int]) -> None:
+def print_constrained(seeds: list[int], methods: list[str], processes: int) -> None:
     """Print the best feasible values of constrained problems, and how many runs solved them."""
     print(
         f"median of {len(seeds)} runs, best feasible value after " + " / ".join(f"{m} d" for m in CONSTRAINED_MARKS)
         + f"; in brackets: runs that solved the problem in {SOLVED_MARK} d"
     )  # fmt: skip
-    print("| | d | best known | " + " | ".join(CONSTRAINED_METHODS) + " |")
-    print("| --- | --- | --- |" + " --- |" * len(CONSTRAINED_METHODS))
-    for name in CONSTRAINED:
-        problem = gx.problems.get(name)
-        assert problem.optimum is not None
-        limit = problem.optimum + SOLVED * abs(problem.optimum)
-        cells = []
-        for method in CONSTRAINED_METHODS:
-            runs = np.array([best_feasible(problem, method, seed) for seed in seeds])
-            n_solved = int(np.sum(runs[:, CONSTRAINED_MARKS.index(SOLVED_MARK)] <= limit))
-            medians = " / ".join("none" if math.isinf(value) else f"{value:.6g}" for value in np.median(runs, axis=0))
-            cells.append(f"{medians} ({n_solved})")
-        print(f"| {name} | {problem.dim} | {problem.optimum:.6g} | " + " | ".join(cells) + " |", flush=True)
+    print("| | d | best known | " + " | ".join(methods) + " |")
+    print("| --- | --- | --- |" + " --- |" * len(methods))
+    with ProcessPoolExecutor(processes) as pool:
+        for name in CONSTRAINED:
+            problem = gx.problems.get(name)
+            assert problem.optimum is not None
+            limit = problem.optimum + SOLVED * abs(problem.optimum)
+            cells = []
+            for method in methods:
+                runs = np.array(list(pool.map(best_feasible, repeat(name), repeat(method), seeds)))
+                n_solved = int(np.sum(runs[:, CONSTRAINED_MARKS.index(SOLVED_MARK)] <= limit))
+                medians = " / ".join("none" if math.isinf(m) else f"{m:.6g}" for m in np.median(runs, axis=0))
+                cells.append(f"{medians} ({n_solved})")
+            print(f"| {name} | {problem.dim} | {problem.optimum:.6g} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dim", type=int, default=5)
     parser.add_argument("--instances", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--methods", nargs="+", help="all that are installed, unless they are named")
+    parser.add_argument("--marks", type=int, nargs="+", default=list(MARKS), help="evaluations a variable")
     parser.add_argument("--constrained", action="store_true")
+    parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     if options.constrained:
-        print_constrained(options.instances)
+        print_constrained(options.instances, options.methods or list(CONSTRAINED_METHODS), options.processes)
     else:
-        print_bbob(options.dim, options.instances, options.methods)
+        left_out = {"surrogate", "no surrogate"} | (set() if find_spec("optuna") else {"Optuna TPE"})
+        methods = options.methods or [name for name in METHODS if name not in left_out]
+        print_bbob(options.dim, options.instances, methods, options.marks, options.processes)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,31 @@
 """Fronts from few evaluations: expensive functions with two or three objectives, called point by point.
 
     python benchmarks/few_fronts.py [zdt1 welded_beam ...] [--seeds 5] [--methods default nsga2 tpe gp pymoo]
+        [--processes 8] [--records runs.jsonl] [--ensemble 1000]
 
 Prints the median over the seeds of the share of the front's hypervolume that all points evaluated so far cover
 together, after 50, 100 and 150 evaluations, the least of the seeds at the end, and the seconds of CPU that the quickest
-of them took besides the objective (the first one of the default also compiles): the default, which is EHVI here;
-galapax's NSGA-II with a population of 20; Optuna's TPE and its Gaussian processes (needs torch); pymoo's NSGA-II, on
-real variables. A line `front` compares with the best known front, a line `best` with what three runs of NSGA-II with
-20 000 evaluations each find. The reference point's rule was found on ZDT1 and ZDT3, and the quadratic part of the
-models on DTLZ2 of two objectives.
+and the slowest of them took besides the objective: the default, which is EHVI here; galapax's NSGA-II with a population
+of 20; Optuna's TPE and its Gaussian processes (needs torch); pymoo's NSGA-II, on real variables. A line `front`
+compares with the best known front, a line `best` with what three runs of NSGA-II with 20 000 evaluations each find. The
+reference point's rule was found on ZDT1 and ZDT3, and the quadratic part of the models on DTLZ2 of two objectives.
+
+Each run is appended to the file of records, and a run that is in it is not made again. --ensemble makes so many runs of
+EHVI in one call instead, compiled together with the problem, twice, and prints the seconds and quantiles of the shares.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
+import json
+import multiprocessing
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -38,6 +46,26 @@ def four_bar_truss(x: Any) -> Any:
     return jnp.stack([volume, joint])
 
 
+def disc_brake(x: Any) -> Any:
+    """Mass and stopping time of a disc brake, RE33 of the same paper with its limits as constraints."""
+    inner, outer, force, surfaces = x
+    area, cube = outer**2 - inner**2, outer**3 - inner**3
+    return jnp.stack([4.9e-5 * area * (surfaces - 1), 9.82e6 * area / (force * surfaces * cube)])
+
+
+def disc_brake_limits(x: Any) -> Any:
+    inner, outer, force, surfaces = x
+    area, cube = outer**2 - inner**2, outer**3 - inner**3
+    return jnp.stack(
+        [
+            1 - (outer - inner) / 20,  # thickness of the discs
+            force / (3.14 * area) / 0.4 - 1,  # pressure
+            2.22e-3 * force * cube / area**2 - 1,  # temperature
+            1 - 2.66e-2 * force * surfaces * cube / area / 900,  # torque
+        ]
+    )
+
+
 def pressure_vessel(x: Any) -> Any:
     """The cost of a pressure vessel, Kannan & Kramer (1994), with sheets of 1/16 inch; its volume is to be large."""
     shell, head = 0.0625 * x["shell"], 0.0625 * x["head"]
@@ -55,6 +83,13 @@ TRUSS = gx.Problem(
     [(1, 3), (2**0.5, 3), (2**0.5, 3), (1, 3)],
     name="truss",
     reference_point=(3000.0, 0.05),
+)
+BRAKE = gx.Problem(
+    disc_brake,
+    [(55, 80), (75, 110), (1000, 3000), (11, 20)],
+    ineq=disc_brake_limits,
+    name="disc_brake",
+    reference_point=(5.8, 3.4),
 )
 VESSEL = gx.Problem(
     pressure_vessel,
@@ -74,6 +109,7 @@ PROBLEMS: dict[str, Callable[[], gx.Problem]] = {
     "dtlz2": lambda: gx.problems.get("dtlz2", dim=6),
     "dtlz7": lambda: gx.problems.get("dtlz7", dim=6),
     "truss": lambda: TRUSS,
+    "disc_brake": lambda: BRAKE,
     "crashworthiness": lambda: gx.problems.get("crashworthiness"),
     "welded_beam": lambda: gx.problems.get("welded_beam"),
     "osy": lambda: gx.problems.get("osy"),
@@ -101,9 +137,6 @@ class Calls:
         self.violations.append(float(np.maximum(ineq[0], 0).sum()) if ineq else 0.0)
         self.seconds += time.process_time() - began
         return {"fun": fun} | ({"ineq": ineq[0]} if ineq else {})
-
-    def shares(self, hypervolume: float) -> list[float]:
-        return [self.hypervolume(mark) / hypervolume for mark in MARKS]
 
     def hypervolume(self, count: int) -> float:
         reference = np.asarray(self.problem.reference_point)
@@ -211,25 +244,73 @@ def measure_front(problem: gx.Problem) -> tuple[str, float]:
     return "best", float(gx.indicators.hypervolume(result.F, problem.reference_point))
 
 
-def rows(names: list[str], methods: list[str], seeds: int) -> Iterator[str]:
+class Run(NamedTuple):
+    """One run of a method on a problem; a line of the file of records."""
+
+    problem: str
+    method: str
+    seed: int
+    hypervolumes: tuple[float, ...] = ()  # after as many evaluations as MARKS says
+    seconds: float = 0.0
+
+
+def make_run(run: Run) -> Run:
+    calls, method = Calls(PROBLEMS[run.problem]()), METHODS[run.method]
+    for module in method.needs:
+        importlib.import_module(module)
+    warnings.simplefilter("ignore")
+    began = time.process_time()
+    method.run(calls, run.seed)
+    seconds = time.process_time() - began - calls.seconds
+    return run._replace(hypervolumes=tuple(map(calls.hypervolume, MARKS)), seconds=seconds)
+
+
+def make_runs(runs: list[Run], processes: int) -> Iterator[Run]:
+    if processes == 1:
+        yield from map(make_run, runs)
+        return
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), max_tasks_per_child=10) as pool:
+        for future in as_completed([pool.submit(make_run, run) for run in runs]):
+            yield future.result()
+
+
+def is_possible(problem: str, method: Method) -> bool:
+    has_modules = all(importlib.util.find_spec(module) for module in method.needs)
+    return has_modules and (method.takes_integers or PROBLEMS[problem]().space is None)
+
+
+def format_rows(runs: Iterable[Run]) -> Iterator[str]:
+    """The rows of the table, one for a problem and a method."""
+    groups: dict[str, dict[str, list[Run]]] = {}
+    for run in sorted(runs, key=lambda run: (list(PROBLEMS).index(run.problem), list(METHODS).index(run.method))):
+        groups.setdefault(run.problem, {}).setdefault(run.method, []).append(run)
+    yield f"| problem | | method | seeds | {' / '.join(map(str, MARKS))} evaluations | least at the end | s |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for problem, methods in groups.items():
+        truth, hypervolume = measure_front(PROBLEMS[problem]())
+        for method, group in methods.items():
+            shares = np.array([run.hypervolumes for run in group]) / hypervolume
+            seconds = [run.seconds for run in group]
+            median = " / ".join(f"{share:.3f}" for share in np.median(shares, axis=0))
+            spread = f"{min(seconds):.1f} to {max(seconds):.1f}"
+            yield f"| {problem} | {truth} | {method} | {len(group)} | {median} | {shares[:, -1].min():.3f} | {spread} |"
+
+
+def ensemble_rows(names: list[str], runs: int) -> Iterator[str]:
+    yield "| problem | runs | device | seconds | share at the end: median | 5 % | least |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name in names:
         problem = PROBLEMS[name]()
-        truth, hypervolume = measure_front(problem)
-        for key in methods:
-            method = METHODS[key]
-            if not all(importlib.util.find_spec(module) for module in method.needs):
-                continue
-            if problem.space is not None and not method.takes_integers:
-                continue
-            shares, seconds = [], []
-            for seed in range(seeds):
-                calls, began = Calls(problem), time.process_time()
-                method.run(calls, seed)
-                seconds.append(time.process_time() - began - calls.seconds)
-                shares.append(calls.shares(hypervolume))
-            median = " / ".join(f"{share:.3f}" for share in np.median(shares, axis=0))
-            least = np.min(shares, axis=0)[-1]
-            yield f"| {name} | {truth} | {key} | {median} | {least:.3f} | {np.min(seconds):.1f} |"
+        _, hypervolume = measure_front(problem)
+        for seed in range(2):  # the first call compiles
+            began = time.perf_counter()
+            result = gx.minimize(
+                problem, gx.EHVI(), max_evaluations=MARKS[-1], runs=runs, seed=seed, compute=gx.Compute(dtype="float64")
+            )
+            seconds = time.perf_counter() - began
+            shares = np.quantile(np.asarray(result.runs.hypervolume) / hypervolume, [0.5, 0.05, 0.0])
+            quantiles = " | ".join(f"{share:.4f}" for share in shares)
+            yield f"| {name} | {runs} | {jax.devices()[0].device_kind} | {seconds:.1f} | {quantiles} |"
 
 
 def main() -> None:
@@ -237,11 +318,33 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", metavar="problem", help=", ".join(PROBLEMS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--records", type=Path)
+    parser.add_argument("--ensemble", type=int, metavar="RUNS")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(f"| problem | | method | {' / '.join(map(str, MARKS))} evaluations | least at the end | s |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for row in rows(options.problems or list(PROBLEMS), options.methods, options.seeds):
+    if options.ensemble is not None:
+        for row in ensemble_rows(options.problems or ["zdt1", "zdt3"], options.ensemble):
+            print(row, flush=True)
+        return
+    runs = [
+        Run(problem, method, seed)
+        for seed in range(options.seeds)
+        for method in options.methods
+        for problem in options.problems or PROBLEMS
+        if is_possible(problem, METHODS[method])
+    ]
+    records = []
+    if options.records is not None and options.records.exists():
+        records = [Run(**json.loads(line)) for line in options.records.read_text().splitlines()]
+    past = {run[:3] for run in records}
+    for run in make_runs([run for run in runs if run[:3] not in past], options.processes):
+        records.append(run)
+        if options.records is not None:
+            with options.records.open("a") as file:
+                print(json.dumps(run._asdict()), file=file)
+    wanted = {run[:3] for run in runs}
+    for row in format_rows(run for run in records if run[:3] in wanted):
         print(row, flush=True)
 
 

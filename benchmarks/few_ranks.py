@@ -1,6 +1,7 @@
 """Mean ranks with 30, 100 and 300 evaluations, whatever the number of variables: 39 shifted and rotated problems.
 
     python benchmarks/few_ranks.py [--instances 1 2 3] [--methods default COBYQA lq-CMA-ES] [--processes 8]
+        [--gaps FOLDER]
 
 Ellipsoid (condition 1e6), Rosenbrock, Ackley, Rastrigin, Levy, Griewank, a smooth function with ripples of 1e-3
 (`rippled`), a sum of absolute values (`piecewise`), and an ellipsoid with its minimum near a corner (`corner`) in 2, 5,
@@ -8,8 +9,9 @@ Ellipsoid (condition 1e6), Rosenbrock, Ackley, Rastrigin, Levy, Griewank, a smoo
 minimum anywhere in the middle 60 % of the box, but for `corner`. The last three are fixed.
 Prints the mean rank of each method and the median of log10(f - f_opt). All methods run with the largest budget, so one
 that plans for its budget is not shown at its best with fewer; the default knows that it has 300. Instances are seeds;
-nothing was tuned on 1 to 3. Random starts for scipy's and pycma's; Optuna and nevergrad (its NGOpt begins in the middle
-of the box, as the default does) where they are installed.
+nothing was tuned on 1 to 3. Random starts for scipy's and pycma's; Optuna, nevergrad (its NGOpt begins in the middle
+of the box, as the default does) and pySOT where they are installed. A FOLDER keeps what each method reached, so that
+methods that do not install together can be ranked together.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from itertools import repeat
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -188,9 +192,37 @@ def optuna_tpe(fun: Counted, seed: int) -> None:
 def ngopt(fun: Counted, seed: int) -> None:
     import nevergrad as ng
 
-    box = ng.p.Array(lower=fun.problem.lower, upper=fun.problem.upper)
+    lower, upper = fun.problem.lower, fun.problem.upper
+    box = ng.p.Array(init=(lower + upper) / 2, lower=lower, upper=upper)
     box.random_state.seed(seed)
     ng.optimizers.NGOpt(box, budget=MARKS[-1]).minimize(fun)
+
+
+def pysot(fun: Counted, seed: int) -> None:
+    """DYCORS with a cubic radial basis function, pySOT's usual choice, from a symmetric Latin hypercube."""
+    from poap.controller import SerialController
+    from pySOT.experimental_design import SymmetricLatinHypercube
+    from pySOT.optimization_problems import OptimizationProblem
+    from pySOT.strategy import DYCORSStrategy
+    from pySOT.surrogate import CubicKernel, LinearTail, RBFInterpolant
+
+    class Box(OptimizationProblem):
+        def __init__(self) -> None:
+            self.lb, self.ub, self.dim = fun.problem.lower, fun.problem.upper, len(fun.problem.lower)
+            self.int_var, self.cont_var = np.array([]), np.arange(self.dim)
+
+        def eval(self, x: np.ndarray) -> float:
+            return fun(x)
+
+    np.random.seed(seed)  # noqa: NPY002 (it draws from the global generator)
+    box = Box()
+    surrogate = RBFInterpolant(dim=box.dim, lb=box.lb, ub=box.ub, kernel=CubicKernel(), tail=LinearTail(box.dim))
+    controller = SerialController(box.eval)
+    controller.strategy = DYCORSStrategy(
+        max_evals=MARKS[-1], opt_prob=box, surrogate=surrogate, asynchronous=True, batch_size=1,
+        exp_design=SymmetricLatinHypercube(dim=box.dim, num_pts=2 * (box.dim + 1)),
+    )  # fmt: skip
+    controller.run()
 
 
 METHODS: dict[str, Callable[[Counted, int], None]] = {
@@ -203,6 +235,7 @@ METHODS: dict[str, Callable[[Counted, int], None]] = {
     "pycma": pycma(surrogate=False),
     "Optuna TPE": optuna_tpe,
     "NGOpt": ngopt,
+    "pySOT": pysot,
     "direct": scipy_global(optimize.direct, maxfun=10**6),
     "dual_annealing": scipy_global(optimize.dual_annealing),
     "differential_evolution": scipy_global(optimize.differential_evolution),
@@ -225,12 +258,19 @@ def main() -> None:
     parser.add_argument("--instances", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--gaps", type=Path, help="folder of what methods reached, read and written")
     options = parser.parse_args()
     cases = [(*case, instance) for case in CASES for instance in options.instances]
-    tasks = [(method, *case) for method in options.methods for case in cases]
+    by_method = []
     with ProcessPoolExecutor(options.processes) as pool:
-        gaps = np.array(list(pool.map(run_case, *zip(*tasks, strict=True), chunksize=4)))
-    gaps = gaps.reshape(len(options.methods), len(cases), len(MARKS))
+        for method in options.methods:
+            file = options.gaps and options.gaps / f"{method}-{'-'.join(map(str, options.instances))}.txt"
+            if file is None or not file.exists():
+                method_gaps = list(pool.map(run_case, repeat(method), *zip(*cases, strict=True), chunksize=4))
+                if file is not None:
+                    np.savetxt(file, method_gaps)
+            by_method.append(method_gaps if file is None else np.loadtxt(file))
+    gaps = np.array(by_method)
     print(f"{len(cases)} runs: mean rank (median log10 gap)")
     print("| | " + " | ".join(f"{mark} evaluations" for mark in MARKS) + " |")
     print("| --- |" + " --- |" * len(MARKS))

@@ -83,8 +83,8 @@ def measure(engine: str, rounds: int, keep: gx.Keep | None, dtype: str, **option
 class EngineTable:
     """Rows of one kind of work, an engine each."""
 
-    def __init__(self, title: str, engines: list[str], per_generation: bool) -> None:
-        self.engines, self.per_generation = engines, per_generation
+    def __init__(self, title: str, engines: list[str], per_generation: bool, match: str = "") -> None:
+        self.engines, self.per_generation, self.match = engines, per_generation, match
         unit = "us/gen" if per_generation else "ms"
         self.names = ("call", "device", "kernel") if per_generation else ("call", "engine", "device", "kernel")
         heads = (f"{name} {unit}" for name in self.names)
@@ -95,7 +95,7 @@ class EngineTable:
         self, title: str, rounds: int, generations: int, dtype: str, keep: gx.Keep | None = None, **options: Any
     ) -> None:
         first = None
-        for engine in self.engines:
+        for engine in self.engines if self.match in title else ():
             try:
                 measured = measure(engine, rounds, keep, dtype, generations=generations, **options)
             except gx.InputError as error:
@@ -114,6 +114,7 @@ def main() -> None:
     parser = harness.make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the generations, and no million individuals")
     parser.add_argument("--only", choices=("de", "fep", "ga", "cde", "fronts", "mixed"), help="one of the tables")
+    parser.add_argument("--match", default="", metavar="TEXT", help="only the rows of fronts with this in their title")
     parser.add_argument("--engine", choices=("auto", "xla", "fused", "both"), default="auto")
     options = parser.parse_args()
     engines = ["xla", "fused"] if options.engine == "both" else [options.engine]
@@ -145,7 +146,7 @@ def main() -> None:
         for runs in CDE_RUNS[:2] if on_cpu else CDE_RUNS:
             table.row(str(runs), 2, 4_000, algorithm="cde", runs=runs, **g07)
     if options.only in (None, "fronts"):
-        table = EngineTable("fronts, runs x population", engines, per_generation=True)
+        table = EngineTable("fronts, runs x population", engines, per_generation=True, match=options.match)
         for kind, n, runs in FRONTS:
             title, zdt1 = f"{kind.__name__} {runs} x {n}", gx.problems.get("zdt1")
             table.row(title, 2, 200, "float32", fun=zdt1, algorithm=kind(population=n), runs=runs)

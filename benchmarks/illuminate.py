@@ -9,6 +9,7 @@ what a grid full of optima would have.
     python benchmarks/illuminate.py --generations 10000 # as in the literature
     python benchmarks/illuminate.py --population 65536  # MAP-Elites alone, as a GPU likes it
     python benchmarks/illuminate.py --runs 3            # means of three seeds; beside pyribs, if that is installed
+    python benchmarks/illuminate.py --runs 10 --seed 100 --algorithm map_elites
 
 pyribs gets the same problems without bounds, the same starts and steps, and as many evaluations: 15 emitters of 36
 with its improvement ranking for CMA-MAE, one of 540 for MAP-Elites. It evaluates by NumPy here, all candidates at once;
@@ -119,6 +120,7 @@ def main() -> None:
     parser = harness.make_parser(__doc__, runs=1, seed=0, only=True)
     parser.add_argument("--generations", type=int, default=1000, help="of 540 candidates each (%(default)s)")
     parser.add_argument("--population", type=int, help="of MAP-Elites alone")
+    parser.add_argument("--algorithm", choices=["cma_mae", "map_elites"], help="only this one")
     options = parser.parse_args()
     size = options.population or 540
     print(harness.describe_machine("galapax"))
@@ -138,6 +140,8 @@ def main() -> None:
             solvers.insert(0, gx.CMAMAE(worst=worst, sigma0=step))
         for algorithm in solvers:
             label = gx.algorithms.algorithm_name(algorithm)
+            if options.algorithm not in (None, label):
+                continue
             show(name, label, [measure(name, algorithm, options.generations, seed) for seed in seeds])
             if has_pyribs:
                 measure_pyribs(name, label, step, 2, 0)  # compiles

@@ -2,6 +2,7 @@
 
     python benchmarks/minima.py [--functions 1 2 3] [--runs 2] [--seed 100] [--processes 4]
     python benchmarks/minima.py --variants  # on which the constants of the search were chosen
+    python benchmarks/minima.py --plain --runs 5  # `gx.minima(f)` as a newcomer calls it, with gradients
 
 Prints for every function the peak ratio (the share of the global optima found, the mean over runs and the accuracies
 1e-1 to 1e-5) and the static F1 score (the harmonic mean of that and of the share of the reported points that are
@@ -76,12 +77,37 @@ def measure(is_variant: bool, number: int, runs: range, seed: int, gradients: bo
     began, function = time.perf_counter(), (VARIANTS if is_variant else NICHING_FUNCTIONS)[number]
     problem = gx.Problem(function.fun, function.bounds) if is_variant else gx.problems.niching(number)
     limit, polish = function.max_evaluations, "auto" if gradients else False
+    compute = gx.Compute(dtype="float64")  # on a GPU, too: single precision loses the optima of Weierstrass' function
     result = gx.minima(
-        problem, global_only=True, unseen=0.0, max_evaluations=limit, polish=polish, seed=seed, runs=runs
+        problem,
+        global_only=True,
+        unseen=0.0,
+        max_evaluations=limit,
+        polish=polish,
+        seed=seed,
+        runs=runs,
+        compute=compute,
     )
     singles = [result.run(k) for k in runs]
     assert all(single.nfev <= limit for single in singles)
     return np.array([score(function, single.minima) for single in singles]), time.perf_counter() - began
+
+
+def show_plain_calls(numbers: list[int], seeds: range) -> None:
+    """Print what the plain call tells about a function, means over the seeds."""
+    print(f"{'function':32} {'global':>9} {'in table':>9} {'evaluations':>11} {'unseen':>7} {'success':>8}", flush=True)
+    for number in numbers:
+        function, rows = NICHING_FUNCTIONS[number], []
+        for seed in seeds:
+            result = gx.minima(gx.problems.niching(number), seed=seed)
+            count = count_optima(number, result.minima.x, result.minima.fun, ACCURACIES[-1])
+            rows.append((count, len(result.minima), result.nfev, result.unseen, result.success))
+        count, n_minima, nfev, unseen, success = np.mean(rows, axis=0)
+        print(
+            f"{f'F{number} {function.title}':32} {count:5.1f}/{function.n_optima:<3d} {n_minima:9.1f} {nfev:11,.0f} "
+            f"{unseen:7.3f} {success:8.0%}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -89,10 +115,15 @@ def main() -> None:
     parser.add_argument("--functions", type=int, nargs="+")
     parser.add_argument("--variants", action="store_true", help="other functions, to choose constants on")
     parser.add_argument("--gradients", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="the plain call, F4 to F10 unless --functions is given")
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=100)
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.plain:
+        seeds = range(arguments.seed, arguments.seed + arguments.runs)
+        show_plain_calls(arguments.functions or list(range(4, 11)), seeds)
+        return
     functions = VARIANTS if arguments.variants else NICHING_FUNCTIONS
     numbers = arguments.functions or list(functions)
     starts = range(0, arguments.runs, RUNS_TOGETHER)

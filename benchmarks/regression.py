@@ -3,7 +3,8 @@
 Both are measured in turn, in processes of their own, on the same machine; the least of all rounds counts, so that a
 busy neighbour does not. With JAX_PLATFORMS=cpu a process is bound to one core. A row is what a warm call of `minimize`
 takes from call to Result, how long it waits for the device, which leaves out the fixed cost of a call, and its CPU
-time, which a busy machine changes least.
+time, which a busy machine changes least. Warm: the program of whole chunks is compiled, as it is after a few calls of
+a new objective (docs/architecture.md); the calls before that are measured by start.py.
 
 The rows are written in words that trees of different age share; `translate_options` turns them into the arguments that
 a tree has. A row that one of the trees cannot compute is shown with its error, and the others are measured.
@@ -11,10 +12,12 @@ a tree has. A row that one of the trees cannot compute is shown with its error, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
@@ -93,6 +96,23 @@ def translate_options(gx: Any, options: dict[str, Any]) -> dict[str, Any]:
     return options | {name: value for name, value in OPTIONAL.items() if name in known}
 
 
+def warm_up(call: Callable[[], Any]) -> None:
+    """Call until nothing is left to compile.
+
+    The first call of a new objective computes generation by generation. The second compiles the program of whole
+    chunks, beside its generations where there is a core for it; on one core only once that pays, which is waited for.
+    """
+    with contextlib.suppress(ImportError):  # an older tree compiles it at once
+        from galapax.numerics import compile_cache
+
+        compile_cache.MAX_STEPPED_SECONDS = 0.0
+    for _ in range(2):
+        call()
+        for thread in threading.enumerate():
+            if thread.name.startswith("galapax"):
+                thread.join()
+
+
 def measure(only: str, tree: str) -> dict[str, Any]:
     """The least seconds of each row, [call, device, CPU], or the error that it ended with."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
@@ -108,7 +128,9 @@ def measure(only: str, tree: str) -> dict[str, Any]:
         if not harness.is_selected(name, only):
             continue
         try:
-            timing = harness.time_calls(build_call(row), CALLS)
+            call = build_call(row)
+            warm_up(call)
+            timing = harness.time_calls(call, CALLS)
             seconds[name] = [timing.least, min(timing.results), min(timing.cpu)]
         except Exception as error:
             seconds[name] = f"{type(error).__name__}: {error}"

@@ -26,8 +26,7 @@ import jax
 import pytest
 from support.memory import forget_programs, resident, return_memory
 
-from galapax.execution import memory
-from galapax.fused import backend as kernel_backend
+from galapax.execution import arguments
 from galapax.numerics import compile_cache, devices, disk_cache
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -47,8 +46,6 @@ if not FULL:
     if jax.__version_info__[:2] == (0, 10) and "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
         quickly = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
-
-    kernel_backend.CHECKED_GENERATIONS = 0  # kernels for a CPU are compared with XLA by tests of their own
 
 if os.environ.get("GALAPAX_TESTS_PRETEND") == "accelerator":  # its defaults and programs, on a CPU
     devices.platform = lambda: "accelerator"
@@ -105,6 +102,12 @@ def ctrl_c_raises():
 
 
 @pytest.fixture(autouse=True, scope="module")
+def _default_precision():
+    """JAX's own: OpenMDAO switches to double precision when it is imported."""
+    jax.config.update("jax_enable_x64", False)
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _limit_memory():
     """Drop compiled programs after a module that left too many.
 
@@ -124,9 +127,9 @@ def in_batches(monkeypatch):
     """in_batches(3): from now on memory holds three runs at once, a slice each."""
 
     def limit(runs):
-        monkeypatch.setattr(memory, "MAX_CPU_SLICE_RUNS", 1)
-        monkeypatch.setattr(memory, "NEGLIGIBLE_SHARE", 0.0)
-        monkeypatch.setattr(memory, "runs_that_fit", lambda *about: runs)
+        monkeypatch.setattr(arguments, "MAX_CPU_SLICE_RUNS", 1)
+        monkeypatch.setattr(arguments, "NEGLIGIBLE_SHARE", 0.0)
+        monkeypatch.setattr(arguments, "runs_that_fit", lambda *about: runs)
 
     return limit
 

@@ -11,10 +11,9 @@ from collections import Counter
 
 import jax.numpy as jnp
 import galapax as gx
-from galapax.execution import compiled
 from galapax.numerics import compile_cache
 
-compiled.MAX_STEPPED_SECONDS = float("inf")  # else the clock decides whether whole chunks are compiled, too
+compile_cache.MAX_STEPPED_SECONDS = float("inf")  # else the clock decides whether whole chunks are compiled, too
 loads, misses = Counter(), Counter()
 load, save = compile_cache.load, compile_cache.save
 

@@ -38,9 +38,8 @@ from galapax.api.trials import Trial
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.hints import PACKAGE_NAMES, find_answers
 from galapax.core.mixture import mixture
-from galapax.core.options import Compute, Keep, Workers
+from galapax.core.options import Compute, Islands, Keep, Workers
 from galapax.core.problem import Bounds, Evaluation, MinMaxProblem, Problem, box
-from galapax.core.restarts import Islands
 from galapax.core.variables import boolean, choice, integer, real
 from galapax.execution.observers import Checkpoint, Live, Progress
 from galapax.metrics import indicators

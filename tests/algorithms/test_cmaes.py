@@ -1,5 +1,7 @@
 """CMA-ES: its constants, a generation beside NumPy, invariances, its walls, and when it says that it is done."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +69,7 @@ def in_numpy(k, now, normals, fitness, age, dim):
 def test_each_generation_is_that_of_the_numpy_reference():
     dim = 4
     with jax.enable_x64(True):
-        solver = bound(dim, compute=gx.Compute(devices="all"))  # far from the walls
+        solver = bound(dim, sigma0=0.01)  # far from the walls
         box = gx.Bounds(np.full(dim, -50.0), np.full(dim, 70.0))
         state = solver.init(random.run_keys(3, 0, 1)[0], box)
         step = jax.jit(
@@ -217,3 +219,117 @@ def test_evaluations_on_bbob_are_those_of_pycma(function, anchor):
         assert result.success
         lengths.append(result.nfev)
     assert np.mean(lengths) < 1.2 * anchor
+
+
+# --- the surrogate ---
+
+
+def rotated_ellipsoid(seed, dim=8):
+    """A rotated ellipsoid of condition 1e4 with its least point anywhere in the middle of the box."""
+    random_numbers = np.random.default_rng(seed)
+    rotation = np.linalg.qr(random_numbers.normal(size=(dim, dim)))[0]
+    center, scales = random_numbers.uniform(-2, 2, dim), 1e4 ** np.linspace(0, 1, dim)
+    return lambda x: float(scales @ (rotation @ (x - center)) ** 2)
+
+
+def with_surrogate(fun, dim=8, **settings):
+    settings = {"max_evaluations": 3000, "restarts": None, "blackbox": True, "progress": False} | settings
+    return gx.minimize(fun, [(-5, 5)] * dim, gx.CMAES(surrogate=True), **settings)
+
+
+def test_a_surrogate_saves_more_than_half_of_the_evaluations_of_an_ellipsoid():
+    ratios = []
+    for seed in range(8):
+        spent = [
+            gx.minimize(
+                rotated_ellipsoid(seed),
+                [(-5, 5)] * 8,
+                gx.CMAES(surrogate=surrogate),
+                max_evaluations=8000,
+                restarts=None,
+                blackbox=True,
+                target=1e-6,
+                seed=seed,
+                progress=False,
+            )
+            for surrogate in (True, False)
+        ]
+        assert all(run.stop == "target" for run in spent)
+        ratios.append(spent[0].nfev / spent[1].nfev)
+    assert max(ratios) < 0.5, ratios
+
+
+def test_where_the_model_ranks_nothing_all_samples_are_evaluated():
+    """Values that depend on the last bits of x: about every generation has to be evaluated as a whole."""
+
+    def rough(x):
+        return float(np.random.default_rng(np.frombuffer(x.tobytes(), np.uint32)).uniform())
+
+    searches = []
+    search = bound(5, surrogate=True)
+    key, bounds = random.root_key(3), gx.Problem(rough, [(-5, 5)] * 5).bounds
+    with jax.enable_x64(True):
+        state = search.init(key, bounds)
+        step = jax.jit(search.step)
+        spent, means = 0, [np.asarray(state.now.mean)]
+        for number in range(150):
+            n = int(search.evaluations(state, number))
+            values = np.array([rough(np.asarray(x)) for x in state.candidates[:n]] + [np.inf] * (8 - n))
+            spent += n
+            evaluation = CandidateEvaluation(jnp.asarray(values)[:, None], None, jnp.zeros(8))
+            state = step(random.fold_in(key, number), state, evaluation)
+            if not np.array_equal(state.now.mean, means[-1]):
+                searches.append(spent)
+                spent = 0
+                means.append(np.asarray(state.now.mean))
+    assert np.mean(np.array(searches) == 8) > 0.9
+
+
+def test_a_surrogate_copes_with_failures_and_a_corner():
+    def corner(x):
+        return float("nan") if x[0] + x[1] > 0 else float(np.sum((x - [4.5, -6, 0.5]) ** 2))
+
+    result = with_surrogate(corner, 3, seed=1, max_evaluations=600)
+    assert result.n_failed > 0
+    np.testing.assert_allclose(result.x, [4.5, -5, 0.5], atol=1e-4)
+
+
+def test_asked_and_told_it_is_the_same_run():
+    whole = with_surrogate(rotated_ellipsoid(0), seed=4, max_evaluations=300)
+    optimizer = gx.Optimizer([(-5, 5)] * 8, gx.CMAES(surrogate=True), seed=4, max_evaluations=300, restarts=None)
+    points = []
+    while optimizer.nfev < 300:
+        trials = optimizer.ask(3)
+        points += [trial.x for trial in trials]
+        for trial in reversed(trials):
+            optimizer.tell(trial, rotated_ellipsoid(0)(trial.x))
+    assert optimizer.best.fun == whole.fun
+    np.testing.assert_array_equal(points[:299], whole.evaluations.x[:299])  # the last one checks the answer
+
+
+def test_a_resumed_run_with_a_surrogate_is_the_whole_run(tmp_path):
+    whole = with_surrogate(rotated_ellipsoid(1), seed=2, max_evaluations=300)
+    file = tmp_path / "run.ckpt"
+    with_surrogate(rotated_ellipsoid(1), seed=2, max_evaluations=300, checkpoint=file, callback=lambda p: p.nfev >= 150)
+    resumed = with_surrogate(rotated_ellipsoid(1), seed=2, max_evaluations=300, resume=file)
+    assert np.array_equal(resumed.evaluations.x, whole.evaluations.x) and resumed.fun == whole.fun
+
+
+def test_workers_get_as_many_samples_at_a_time():
+    with ThreadPoolExecutor(4) as pool:
+        result = with_surrogate(rotated_ellipsoid(2), seed=2, max_evaluations=300, workers=pool)
+    sizes = np.bincount(result.evaluations.generation)[1:-2]  # the budget ends, and the answer is checked
+    waiting = default_samples(8) % 4  # may be left of a generation
+    assert np.isin(sizes, [*range(4, 11), waiting]).all() and np.mean(sizes >= 4) > 0.7
+    assert result.fun < with_surrogate(rotated_ellipsoid(2), seed=2, max_evaluations=60).fun
+
+
+def test_a_black_box_with_a_limited_number_of_evaluations_has_a_surrogate_by_default():
+    options = {"blackbox": True, "progress": False, "target": 1e9}
+    for most, expected in ((150, True), (1500, False)):
+        result = gx.minimize(lambda x: float(x @ x), [(-1, 1)] * 4, max_evaluations=most * 4, **options)
+        assert result.settings["hyperparameters"].get("surrogate", False) == expected
+    patient = gx.minimize(lambda x: float(x @ x), [(-1, 1)] * 4, max_evaluations=600, patience=9, **options)
+    assert "surrogate" not in patient.settings["hyperparameters"]  # patience is a number of generations
+    compiled = gx.minimize(lambda x: x @ x, [(-1, 1)] * 4, "cmaes", max_evaluations=600, target=1e9, progress=False)
+    assert "surrogate" not in compiled.settings["hyperparameters"]

@@ -145,7 +145,7 @@ def test_a_black_box_makes_the_same_run(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_ask_and_tell_is_the_same_run_with_the_same_front(name):
     opt = gx.Optimizer(BOX, solver(name), seed=5)
-    with pytest.raises(gx.InputError, match="no values have been told"):
+    with pytest.raises(gx.InputError, match="no best point before the first value"):
         _ = opt.best
     for _ in range(GENERATIONS):
         x = opt.ask_generation()

@@ -19,7 +19,7 @@ from galapax.core.stop import Stop
 from galapax.metrics import statistics
 from galapax.operators.variation import best_1
 from galapax.results.study import curve_rows
-from galapax.view import figure_data, summary_tables, terminal
+from galapax.view import figure_data, report, summary_tables, terminal
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 RUNS, BUDGET, SEED, NEAR = 5, 100, 4, 0.5
@@ -608,11 +608,9 @@ def test_latex_has_labels_powers_of_ten_and_minus_signs():
     assert "e-0" not in text and "\n1e-5 p & " in text  # a name is left as it is
 
 
-def test_html_escapes_names():
-    table, *_ = summary_tables.build_tables(named("<b>&", '"c"'))
-    text = summary_tables.html(table)
-    assert "&lt;b&gt;&amp;" in text and "<td><b>&" not in text
-    assert text.count("<td") == 3 * len(table.rows) and text.count("<th") == 3 + text.count("<thead")
+def test_the_page_escapes_names():
+    page = report.render_study(named("<b>&", '"c"'))
+    assert "&lt;b&gt;&amp;" in page and "<td><b>&" not in page and "<td>&lt;b&gt;&amp;" in page
 
 
 # --- saved and loaded -------------------------------------------------------------------------------------------------
@@ -636,7 +634,7 @@ def test_a_saved_comparison_is_loaded_as_it_was(folder):
 def test_saved_files_are_what_other_tools_read(folder):
     names = {f.name for f in folder.iterdir()}
     assert names == {"study.json", "arrays.npz", "runs.csv", "curves.csv", "summary.csv", "summary.md", "summary.tex",
-                     "convergence.png", "ecdf.png", "report.html", "manifest.json"}  # fmt: skip
+                     "convergence.png", "ecdf.png", "ranks.png", "report.html", "manifest.json"}  # fmt: skip
     with (folder / "runs.csv").open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert len(rows) == 4 * RUNS and list(rows[0]) == list(study().rows()[0])
@@ -647,7 +645,7 @@ def test_saved_files_are_what_other_tools_read(folder):
     assert (folder / "summary.tex").read_text(encoding="utf-8") == summary_tables.latex(study())
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count("<figure data-chart") == 5 and "edge_case" in page and "p, Holm" in page
-    for picture in ("convergence.png", "ecdf.png"):
+    for picture in ("convergence.png", "ecdf.png", "ranks.png"):
         assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
 
 

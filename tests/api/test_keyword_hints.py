@@ -1,5 +1,6 @@
 """What people bring from other libraries: accepted, or answered with the word it has here."""
 
+import copy
 import dataclasses
 import importlib.util
 import inspect
@@ -56,7 +57,7 @@ def test_words_of_others_are_not_guessed_at(given, message):
 @pytest.mark.parametrize("name", [word for words in hints.COMPARE_KEYWORDS.values() for word in words.split()])
 def test_an_argument_of_minimize_that_compare_lacks_is_answered(name):
     assert name in inspect.signature(gx.minimize).parameters and name not in inspect.signature(gx.compare).parameters
-    with pytest.raises(gx.InputError, match=f"compare has no '{name}': (write|put|set) "):
+    with pytest.raises(gx.InputError, match=f"compare has no '{name}': (write|put|set|leave it out:) "):
         gx.compare(["branin"], ["de"], **{name: 1})
 
 
@@ -281,6 +282,39 @@ def test_an_optimizer_answers_what_others_call_its_attributes():
         _ = optimizer.colour
     for answer in hints.OPTIMIZER_ATTRIBUTES:
         assert answer.startswith(("gx.", "trial.")) or hasattr(gx.Optimizer, re.split(r"[.,]", answer)[0]), answer
+
+
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [
+        (hints.TRIAL_ATTRIBUTES, {*dir(gx.Trial), "params"}),
+        (hints.RESULT_ATTRIBUTES, {*dir(gx.Result), *gx.Result.__annotations__, "evaluations"}),
+        (hints.STUDY_ATTRIBUTES, {*dir(gx.Study), "results"}),
+    ],
+    ids=["Trial", "Result", "Study"],
+)
+def test_answers_to_attributes_name_what_there_is(table, names):
+    for answer in table:
+        assert re.split(r"[^\w]", answer)[0] in names | {"optimizer"}, answer
+
+
+def test_attributes_of_other_libraries_are_answered():
+    result = gx.minimize(sphere, BOX, "random", generations=2, population=10, polish=False)
+    study = gx.compare(["branin"], ["random", "de"], runs=2, max_evaluations=200)
+    trial = gx.Optimizer(BOX, "de").ask()
+    for owner, name, answer in [
+        (result, "best_params", "write params"),
+        (result, "F", "write fun"),
+        (result, "trials", "write evaluations, which a black box has"),
+        (study, "best", r"write summary\(\), a row for each cell"),
+        (trial, "suggest_float", r"write params\['name'\]"),
+    ]:
+        with pytest.raises(AttributeError, match=f"a {type(owner).__name__} has no '{name}': {answer}"):
+            getattr(owner, name)
+    for owner in (study, trial):
+        with pytest.raises(AttributeError, match="has no 'colour'"):
+            _ = owner.colour
+        assert copy.deepcopy(owner) is not owner
 
 
 def test_what_scipy_users_pass_by_mistake_is_answered():

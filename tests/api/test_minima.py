@@ -28,6 +28,25 @@ def test_all_global_minima_of_shubert():
     assert np.ptp(result.minima.fun) < 1e-3  # the many local ones are left out
 
 
+def test_the_share_of_a_minimum_is_that_of_its_basin():
+    def uneven(x):  # minima at -1 and 1 with the ridge at 0.5
+        return x[0] ** 4 / 4 - x[0] ** 3 / 6 - x[0] ** 2 / 2 + x[0] / 2 + x[1] ** 2
+
+    table = gx.minima(uneven, [(-2, 2)] * 2, runs=8).minima
+    np.testing.assert_allclose(table.x[:, 0], [-1, 1], atol=1e-5)
+    # 800 samples: a standard error of 0.017; the straight way is not always the one that a descent takes
+    np.testing.assert_allclose(table.share, [0.625, 0.375], atol=0.05)
+
+
+def test_the_plain_call_finds_the_minima_of_textbook_functions():
+    shubert = gx.minima(gx.problems.niching(6), global_only=True)
+    assert count(6, shubert) == len(shubert.minima) == 18
+    vincent = gx.minima(gx.problems.niching(7))
+    assert count(7, vincent) == len(vincent.minima) == 36 and vincent.success
+    camel = gx.minima(gx.problems.niching(5))
+    assert count(5, camel) == 2 and len(camel.minima) == 6 and camel.success
+
+
 def two_wells(x):
     return (x[0] ** 2 - 1) ** 2 + 0.3 * x[0] + x[1] ** 2
 
@@ -52,14 +71,15 @@ def wells(x):
 
 def test_gradients_find_all_minima_with_fewer_evaluations():
     by_values, by_gradients = (gx.minima(wells, [(-2, 2)] * 6, polish=polish) for polish in (False, "auto"))
-    assert len(by_gradients.minima) == 64 and by_gradients.success
-    assert by_gradients.nfev < by_values.nfev and len(by_values.minima) < 64
+    assert len(by_gradients.minima) == len(by_values.minima) == 64 and by_gradients.success
+    assert by_gradients.nfev < by_values.nfev / 1.5
     np.testing.assert_allclose(by_values.fun, by_gradients.fun, atol=1e-6)
 
 
 @pytest.mark.parametrize("polish", [False, "auto"])
 def test_many_local_minima_do_not_hide_the_best_one(polish):
-    result = gx.minima("ackley", polish=polish)  # in 10 variables: descents alone end in some of the many others
+    # in 10 variables: descents alone end in some of the many others
+    result = gx.minima("ackley", polish=polish, max_evaluations=100_000)
     assert result.fun < 1e-6
 
 
@@ -116,10 +136,10 @@ def test_a_stopped_run_resumes_where_it_was(tmp_path, blackbox):
     before = len(calls)
     resumed = minima(resume=tmp_path / "minima.checkpoint")
     np.testing.assert_array_equal(resumed.minima.x, whole.minima.x)
-    assert resumed.nfev == whole.nfev == 1500
+    assert 1500 - 15 < resumed.nfev == whole.nfev <= 1500  # a sample of the basins takes 15
     if blackbox:
-        assert len(calls) == 1500 - before == 1500 - half.nfev
-        assert len(resumed.evaluations.fun) == 1500
+        assert len(calls) == whole.nfev - before == whole.nfev - half.nfev
+        assert len(resumed.evaluations.fun) == whole.nfev
     with pytest.raises(gx.InputError, match="written by a different run: unseen"):
         gx.minima(fun, [(-2, 2)] * 2, blackbox=blackbox, max_evaluations=1500, unseen=0.5,
                   resume=tmp_path / "minima.checkpoint")  # fmt: skip

@@ -150,6 +150,12 @@ def test_a_black_box_that_is_random_is_found_out(algorithm):
     assert low < np.sum((result.x - CENTRE) ** 2) < high < 1
 
 
+def test_rounding_to_single_precision_is_no_noise():
+    options = {"blackbox": True, "max_evaluations": 400, "compute": gx.Compute(dtype="float32"), "progress": False}
+    result = gx.minimize(lambda x: float(np.sum((x - 0.3) ** 2)), [(-5, 5)] * 3, "cmaes", **options)
+    assert "random" not in result.message and result.success
+
+
 def test_a_black_box_that_is_not_random_is_called_once_more():
     result = gx.minimize(lambda x: float(np.sum(x**2)), [(-5, 5)] * 3, blackbox=True, max_evaluations=500)
     assert "random" not in result.message and "fun_interval" not in result

@@ -1,6 +1,7 @@
 """Ask and tell: NumPy in, NumPy out."""
 
 import doctest
+import pickle
 
 import jax
 import numpy as np
@@ -350,7 +351,7 @@ def test_words_of_other_libraries_are_answered():
     with pytest.raises(TypeError, match="Optimizer has no 'popsize': write population"):
         gx.Optimizer(BOX, popsize=3)
     opt, _ = optimize(generations=1)
-    with pytest.raises(AttributeError, match="a Result has no 'named'; write params"):
+    with pytest.raises(AttributeError, match="a Result has no 'named': write params"):
         _ = opt.best.named
 
 
@@ -396,6 +397,15 @@ def test_it_restarts_as_minimize_does(algorithm, restarts, most):
     assert len({len(x) for x in asked}) > 1 and "searches" in opt.best.message
 
 
+def test_large_populations_go_on_growing():
+    opt, sizes = gx.Optimizer([(-5.0, 5.3)] * 2, "cmaes", restarts="bipop", seed=4), set()
+    while opt.nfev < 12_000 and 24 not in sizes:  # the first has 6
+        points = opt.ask_generation()
+        sizes.add(len(points))
+        opt.tell(points, bumps(points))
+    assert {6, 12, 24} <= sizes
+
+
 def test_the_last_generation_of_a_budget_is_a_part_of_one():
     opt, asked = optimize(generations=4, max_evaluations=3 * N + 5)
     assert opt.nfev == len(asked) == 3 * N + 5 and opt.n_failed == 0
@@ -432,3 +442,87 @@ def test_restarts_of_several_objectives_are_refused():
     x = opt.ask_generation()
     with pytest.raises(gx.InputError, match="restarts apply to one objective, and values has 2 columns"):
         opt.tell(x, x)
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_is_told_once():
+    opt = gx.Optimizer(BOX, "de", population=N)
+    first, second = opt.ask(2)
+    opt.tell(first, 1.0)
+    for points, values in ((first, 2.0), ([second, second], [2.0, 3.0]), ([second, first], [2.0, 3.0])):
+        with pytest.raises(gx.InputError, match=r"trial [01] is told twice.*tell trial\.x"):
+            opt.tell(points, values)
+    assert opt.nfev == 1 and opt.best.fun == 1.0  # what was refused left nothing behind
+    opt.tell(first.x, 0.5)  # as a point that was evaluated elsewhere
+    assert opt.best.fun == 0.5 and opt.nfev == 1
+    other = gx.Optimizer(BOX, "de", population=N, seed=5).ask()
+    opt.tell(other, 0.25)  # another Optimizer's trial has this number, too
+    assert opt.best.fun == 0.25
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_trial_behind_the_median_of_complete_ones_is_pruned(maximize):
+    sign = -1 if maximize else 1
+    opt = gx.Optimizer(BOX, "de", population=N, maximize=maximize)
+    for value in (5.0, 1.0, 4.0, 2.0, 3.0):
+        trial = opt.ask()
+        trial.report(sign * (value + 10), 0)
+        assert not trial.should_prune()  # none before five are complete
+        trial.report(sign * value, 1)
+        opt.tell(trial, sign * value)
+    trial = pickle.loads(pickle.dumps(opt.ask()))  # as workers get it
+    assert not trial.should_prune()  # nothing was reported
+    trial.report(sign * 12.9, 0)
+    assert not trial.should_prune()  # the median there is 13
+    trial.report(sign * 3.1, 1)
+    assert trial.should_prune()
+    trial.report(sign * 99, 2)
+    assert not trial.should_prune()  # no complete trial has got so far
+    opt.tell(trial, None)
+    assert opt.n_failed == 1 and opt.evaluations.error[-1] == "pruned after step 2"
+    better = opt.ask()
+    better.report(sign * 2.9, 1)
+    better.report(sign * 50, 1)
+    assert better.should_prune()  # a step has one value, the last
+    worst = opt.ask()
+    worst.report(float("nan"), 1)
+    assert worst.should_prune()
+
+
+@pytest.mark.parametrize(("algorithm", "share"), [("random", 0.6), ("de", 0.97)])
+def test_pruning_saves_steps_and_still_finds_the_optimum(algorithm, share):
+    def search(prunes):
+        opt, n_steps = gx.Optimizer(BOX, algorithm, population=N, seed=1), 0
+        for _ in range(360):
+            trial = opt.ask()
+            for step in range(10):
+                value = bowl(trial.x[None])[0] + 50 * 0.5**step
+                trial.report(value, step)
+                n_steps += 1
+                if prunes and trial.should_prune():
+                    opt.tell(trial, None)
+                    break
+            else:
+                opt.tell(trial, value)
+        return opt.best.fun - 50 * 0.5**9, n_steps
+
+    (plain, all_steps), (pruned, n_steps) = search(False), search(True)
+    assert all_steps == 3600 and n_steps < share * all_steps
+    assert pruned == plain if algorithm == "random" else pruned < 10 * plain + 0.01  # the best is never pruned here
+
+
+def test_best_is_drawn_and_saved_from_the_first_value_on(tmp_path):
+    opt = gx.Optimizer({"x": (-5, 5), "n": gx.integer(0, 3)})
+    opt.tell(opt.ask(), 1.0)
+    assert opt.best.plot().axes[0].get_xlabel() == "variable"
+    with pytest.raises(gx.InputError, match="no generation is complete yet"):
+        opt.best.plot.convergence()
+    assert len(opt.best.to_dataframe()) == 1 and gx.load(opt.best.save(tmp_path / "best")).fun == 1.0
+
+
+def test_trials_without_one_objective_report_nothing():
+    opt = gx.Optimizer(BOX, "nsga2", population=N, maximize=[True, False])
+    with pytest.raises(gx.InputError, match="one objective"):
+        opt.ask().report(1.0, 0)

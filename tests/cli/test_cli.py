@@ -72,7 +72,7 @@ def test_minima_lists_them_all_and_saves_them(tmp_path):
     assert "<h2" in (page := (tmp_path / "run" / "report.html").read_text(encoding="utf-8")) and "Minima" in page
     assert call("view", str(tmp_path / "run"))[1].count("0.397887") == 3
     code, text = call("minima", "branin", "--runs", "2", "--max-evaluations", "500", "--unseen", "0", "--json")
-    assert code == 0 and json.loads(text)["nfev"] == 1000
+    assert code == 0 and 1000 - 2 * 15 < json.loads(text)["nfev"] <= 1000  # a sample of the basins takes 15
     assert call("minima", "branin", "--unseen", "2") == (2, "galapax: unseen must lie between 0 and 1, got 2.\n")
 
 
@@ -701,3 +701,17 @@ def test_a_run_says_how_to_repeat_it_and_exports_its_answer(tmp_path):
     call("view", str(folder), "--export", "csv")
     answer = (folder / "answer.csv").read_text().splitlines()
     assert answer[0] == "name,value,unit" and answer[-1].split(",")[1] == str(told["params"]["x5"])
+
+
+def test_a_comparison_is_resumed_from_its_checkpoint(tmp_path):
+    command = ("compare", "-p", "branin,ackley", "-a", "random,de", "-r", "2", "--max-evaluations", "200", "--json")
+    file = tmp_path / "comparison.ckpt"
+    code, first = call(*command, "--checkpoint", file)
+    assert code == 0 and file.exists()
+    code, again = call(*command, "--checkpoint", file, "--resume")
+    values = [[cell["median"] for cell in json.loads(text)["cells"]] for text in (first, again)]
+    assert code == 0 and values[0] == values[1]
+    code, said = call(*command, "--seed", "1", "--checkpoint", file, "--resume")  # the file is read
+    assert code == 2 and "different" in said
+    code, said = call(*command, "--resume")
+    assert code == 2 and "--resume needs --checkpoint FILE" in said

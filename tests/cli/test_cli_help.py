@@ -16,8 +16,7 @@ from galapax.cli import output as errors
 from galapax.cli import parsing
 from galapax.cli import shell_options as options
 from galapax.cli.app import app
-from galapax.core.options import ENGINES, FAILURE_POLICIES, LEAVES, Options, group_arguments
-from galapax.core.restarts import Topology
+from galapax.core.options import ENGINES, FAILURE_POLICIES, LEAVES, Options, Topology, group_arguments
 from galapax.execution.task import MIN_DEFAULT_GENERATIONS
 from galapax.results.front import ASK_USER, CHOICE_RULES
 
@@ -78,7 +77,7 @@ def test_help_names_the_papers_and_the_lists():
 
 def test_defaults_in_the_help_are_the_defaults():
     assert f"({MIN_DEFAULT_GENERATIONS};" in help_of("solve", "generations")
-    assert f"({Options().n_runs})" in help_of("solve", "runs")
+    assert f"Default: {Options().n_runs}." in help_of("solve", "runs")
     assert f"Default: {gx.Checkpoint.seconds:g}." in help_of("solve", "checkpoint_every")
     assert options.SUITE_ALGORITHMS in help_of("compare", "algorithm")
     (first, *_) = parsing.load_problems(None, "bbob", None, None)

@@ -335,3 +335,10 @@ def test_snippets_of_the_page_run_where_the_library_is_installed(library):
         pytest.skip(f"{library} is not installed")
     for code in theirs:
         exec(compile(code, f"{library}: theirs", "exec"), {"__name__": "page"})
+
+
+@pytest.mark.parametrize("name", ["dual_annealing", "basinhopping", "shgo", "direct"])
+def test_scipys_other_searches_are_answered(name):
+    with pytest.raises(ImportError, match=rf"has no {name}: write minimize\(fun, bounds=bounds"):
+        exec(f"from galapax.compat.scipy import {name}")
+    assert hasattr(scipy.optimize, name)

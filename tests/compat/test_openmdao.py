@@ -4,6 +4,7 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -14,6 +15,14 @@ om = pytest.importorskip("openmdao.api")
 from galapax.compat.openmdao import GalapaxDriver, WorkerModel  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _double_precision(_default_precision):
+    """As OpenMDAO sets it when it is imported."""
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
 
 
 @pytest.fixture(autouse=True)
@@ -143,11 +152,13 @@ def test_two_objectives_give_a_front_by_name():
     assert problem.get_val("f").item() in front["f"]
 
 
-def test_a_model_that_does_not_converge_is_a_failed_evaluation():
-    problem = bowl(error=om.AnalysisError("no convergence"), max_evaluations=200, seed=1)
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_model_that_does_not_converge_is_a_failed_evaluation(seed):
+    """The best design is where the model begins to fail."""
+    problem = bowl(error=om.AnalysisError("no convergence"), max_evaluations=200, seed=seed)
     problem.setup()
     assert problem.run_driver().success
-    assert problem.driver.galapax_result.n_failed > 0 and problem.get_val("x").item() == pytest.approx(1.0, abs=2e-2)
+    assert problem.driver.galapax_result.n_failed > 0 and problem.get_val("x").item() == pytest.approx(1.0, abs=1e-3)
 
 
 def test_an_exception_of_the_model_ends_the_run():
@@ -181,15 +192,18 @@ def test_a_worker_builds_its_model_once_and_evaluates_as_the_driver_does():
 
 
 @pytest.mark.slow
-def test_workers_find_the_same_design():
+@pytest.mark.parametrize(("population", "tolerance"), [(12, 0.0), (None, 1e-4)], ids=["population", "models"])
+def test_workers_find_the_same_design(population, tolerance):
+    """With a population after the same points; models ask for as many points at a time as there are workers."""
     pytest.importorskip("pebble")
     alone = build_bowl()
     apart = bowl(max_evaluations=60, workers=2, build_problem=build_bowl)
     apart.setup()
     for problem in (alone, apart):
-        problem.driver.run_settings["population"] = 12  # else models, which ask for as many points as there are workers
+        problem.driver.run_settings["population"] = population
         problem.run_driver()
-    assert np.array_equal(alone.driver.galapax_result.x, apart.driver.galapax_result.x)
+    x, other = (problem.driver.galapax_result.x for problem in (alone, apart))
+    np.testing.assert_allclose(x, other, rtol=0, atol=tolerance)
 
 
 def test_what_the_driver_needs_is_said():

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/plug-ins.md").read_text(encoding="utf-8")
 REQUIRED = os.environ.get("GALAPAX_PLUG_IN_TESTS") == "required"
-PACKAGES = ("optuna", "openmdao", "optimagic", "sklearn", "mlflow", "tensorboard")
+PACKAGES = ("optuna", "openmdao", "optimagic", "sklearn", "mlflow", "tensorboard", "wandb")
 SECTIONS = {
     "Optuna": (["optuna"], r"\d"),
     "OpenMDAO": (["openmdao"], r"True \[0\.05[34]"),
@@ -38,7 +38,7 @@ def skip_without(*packages):
         pytest.importorskip(package, reason=f"{package} is in the extra plugins")
 
 
-@pytest.mark.skipif(not REQUIRED, reason="only where the plug-ins' packages must be there")
+@pytest.mark.skipif(not REQUIRED, reason="only where the plug-ins' packages must be there, as in `make test`")
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_package_is_installed_where_it_must_be(package):
     assert importlib.util.find_spec(package) is not None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.execution import memory
+from galapax.execution import arguments
 
 slow = pytest.mark.slow
 
@@ -28,7 +28,7 @@ def modified_rastrigin(x):
 @pytest.mark.parametrize("restarts", ["auto", pytest.param("bipop", marks=slow), pytest.param("ipop", marks=slow)])
 def test_no_run_of_an_ensemble_exceeds_its_limit(restarts, monkeypatch):
     """Each run has spent something else when its next search begins, in every slice."""
-    monkeypatch.setattr(memory, "MAX_CPU_SLICE_RUNS", 4)
+    monkeypatch.setattr(arguments, "MAX_CPU_SLICE_RUNS", 4)
     res = gx.minimize(vincent, [(0.25, 10.0)] * 2, runs=12, max_evaluations=600, restarts=restarts, polish="auto",
                       algorithm=None if restarts == "auto" else "cmaes")  # fmt: skip
     assert res.runs.nfev.max() <= 600
@@ -78,8 +78,11 @@ def test_the_message_gives_the_evaluations_that_were_made():
     assert shared.nfev == 100 and "evaluation limit (100) reached after 4 generations" in shared.message
 
 
-@pytest.mark.parametrize("budget", [13, pytest.param(7, marks=slow), 40])
-@pytest.mark.parametrize("kind", ["islands", "asynchronous"])
+@pytest.mark.parametrize(
+    ("kind", "budget"),
+    [("islands", 13), ("islands", 40), ("asynchronous", 13), pytest.param("asynchronous", 7, marks=slow),
+     ("asynchronous", 40)],
+)  # fmt: skip
 def test_islands_and_asynchronous_runs_call_a_black_box_as_often_as_they_may(kind, budget):
     def bowl(x):
         with lock:
@@ -95,6 +98,14 @@ def test_islands_and_asynchronous_runs_call_a_black_box_as_often_as_they_may(kin
         result = gx.minimize(bowl, [(-1, 2)] * 3, **options)
     assert (len(calls), result.nfev, len(result.evaluations)) == (budget, budget, budget)
     assert result.history.nfev[-1] == budget and result.n_failed == 0
+
+
+def test_islands_need_a_generation_each():
+    with pytest.raises(gx.InputError, match=r"max_evaluations of each of the 3 islands must be at least 4 .*; got 2"):
+        gx.minimize(
+            lambda x: float(x @ x), [(-1, 2)] * 3, "de", blackbox=True, max_evaluations=7, population=4,
+            islands=gx.Islands(3, migrate_every=2),
+        )  # fmt: skip
 
 
 class Counted:

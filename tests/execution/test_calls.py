@@ -40,7 +40,7 @@ def counted(monkeypatch):
 
 
 def test_a_later_call_is_three_programs_and_one_transfer(counted, monkeypatch):
-    monkeypatch.setattr(compiled, "MAX_STEPPED_SECONDS", -1.0)  # the program of whole chunks is compiled soon
+    monkeypatch.setattr(compile_cache, "MAX_STEPPED_SECONDS", -1.0)  # the program of whole chunks is compiled soon
     first = gx.minimize(bowl, BOX, **SHORT)
     gx.minimize(bowl, BOX, **SHORT)  # learns its pace
     counted.update(dict.fromkeys(counted, 0))
@@ -50,7 +50,7 @@ def test_a_later_call_is_three_programs_and_one_transfer(counted, monkeypatch):
 
 
 def test_an_objective_with_arrays_is_tried_before_the_first_call_only(counted, monkeypatch):
-    monkeypatch.setattr(compiled, "MAX_STEPPED_SECONDS", -1.0)
+    monkeypatch.setattr(compile_cache, "MAX_STEPPED_SECONDS", -1.0)
     table = np.array([0.3, -0.2])
 
     def fun(x):

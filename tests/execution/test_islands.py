@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 import galapax as gx
 from galapax.cli.app import app
-from galapax.core.algorithm import insert_immigrants
+from galapax.core.algorithm import Budget, insert_immigrants
 from galapax.core.errors import InputError
-from galapax.core.problem import Population
-from galapax.core.restarts import Islands, Topology
+from galapax.core.options import Islands, Topology
+from galapax.core.problem import Population, Shape
 from galapax.core.stop import Stop
 from galapax.execution import island_schedule
 from galapax.numerics import devices as devices_module
@@ -113,7 +113,7 @@ def test_the_worst_in_use_make_room():
 
 @pytest.mark.slow
 def test_a_point_joins_a_distribution_where_it_is_and_pulls_no_more_than_a_sample():
-    algorithm = gx.CMAES().bind(3, gx.core.evaluation.Shape(), gx.core.algorithm.Budget(None, None))
+    algorithm = gx.CMAES().bind(3, Shape(), Budget(None, None))
     bounds = gx.box(-1.0, 3.0, 3).round_inwards("float32")
     state = algorithm.init(random.root_key(1), bounds)
     far = jnp.array([[2.9, -0.9, 2.9]], state.candidates.dtype)
@@ -261,7 +261,7 @@ def test_rows_are_dealt_out_in_order(monkeypatch):
     for number in range(3):
         monkeypatch.setattr(devices_module, "process_index", lambda number=number: number)
         shares.append(devices_module.ProcessShard([4, 4, 4, 4, 2]))
-    assert [list(share.batches) for share in shares] == [[0], [1, 2], [3, 4]]
+    assert [list(share.slices) for share in shares] == [[0], [1, 2], [3, 4]]
     assert [share.first for share in shares] == [0, 4, 12]
     assert [share.local for share in shares] == [4, 8, 6] and shares[0].total == 18
     assert devices_module.ProcessShard([4, 2], alone=True).local == 6

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.execution import batch_runner, compiled, memory
+from galapax.execution import arguments, batch_runner, compiled
 from galapax.execution import task as tasks
 from galapax.execution.compiled import XlaBackend
 from galapax.execution.host import HostEngine
@@ -97,7 +97,7 @@ def free(monkeypatch):
     """Sets how much memory is free on the device, as a share of what the most demanding program needs."""
     for module in (compile_cache, compiled):
         monkeypatch.setattr(module, "UNCHECKED_BYTES", 2**16)
-    monkeypatch.setattr(memory, "MAX_CPU_SLICE_RUNS", 8)
+    monkeypatch.setattr(arguments, "MAX_CPU_SLICE_RUNS", 8)
     needs = []
 
     def so_much(share):
@@ -190,8 +190,8 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
 
     def wide(runs):
         monkeypatch.setattr(batch_runner, "slice_width", lambda *arguments: runs)
-        monkeypatch.setattr(memory, "NEGLIGIBLE_SHARE", 0.0)
-        monkeypatch.setattr(memory, "runs_that_fit", lambda *given: runs)
+        monkeypatch.setattr(arguments, "NEGLIGIBLE_SHARE", 0.0)
+        monkeypatch.setattr(arguments, "runs_that_fit", lambda *given: runs)
 
     def noted(run, rows):
         widths.append(run.width)
@@ -201,7 +201,7 @@ def test_a_checkpoint_goes_on_in_slices_as_wide_as_they_were(monkeypatch, tmp_pa
     monkeypatch.setattr(batch_runner.BatchRunner, "_build_slice", noted)
     wide(4)
     whole = gx.minimize(bowl, BOX, "de", **kept)
-    monkeypatch.setattr(XlaBackend, "plan_chunk", lambda engine, length, seconds: 4)
+    monkeypatch.setattr(XlaBackend, "plan", lambda engine, length, seconds: 4)
     gx.minimize(bowl, BOX, "de", **kept, checkpoint=tmp_path / "a", callback=lambda p: p.runs_done > 1)
     wide(8)
     result = gx.minimize(bowl, BOX, "de", **kept, resume=tmp_path / "a")
@@ -234,7 +234,7 @@ def test_what_cannot_be_split_says_with_numbers_what_to_reduce(monkeypatch, tmp_
             bowl, BOX, "de", runs=3, compute=gx.Compute(engine="xla"), **LITTLE | {"generations": 9}, **options
         )
 
-    monkeypatch.setattr(XlaBackend, "plan_chunk", lambda engine, length, seconds: 4)
+    monkeypatch.setattr(XlaBackend, "plan", lambda engine, length, seconds: 4)
     call(checkpoint=tmp_path / "a", callback=lambda p: p.generation >= 4)
     monkeypatch.setattr(XlaBackend, "advance", exhausted)
     with pytest.raises(gx.InputError, match=f"a slice of 3 runs {free}slices as large as they were, so end other"):
@@ -254,7 +254,7 @@ def test_a_forked_process_fails_instead_of_hanging(monkeypatch):
 def test_the_estimate_of_a_state_s_memory_is_an_upper_bound(name, monkeypatch):
     """So that the exact size is asked for only where it matters; these four have the largest states for their sizes."""
     seen = []
-    own = memory.check_memory
+    own = arguments.check_memory
     monkeypatch.setattr(tasks, "check_memory", lambda task: seen.append(task) or own(task))
     monkeypatch.setattr(batch_runner, "check_memory", lambda task: 1 / 0)  # nothing needs to run
     for dim, population in ((2, 8), (2, 300), (60, 8), (60, 300)):
@@ -263,4 +263,4 @@ def test_the_estimate_of_a_state_s_memory_is_an_upper_bound(name, monkeypatch):
             gx.minimize(problem, algorithm=name, population=population, generations=3, polish=False)
     assert len(seen) == 4
     for task in seen:
-        assert memory._state_size(task) < memory.max_state_size(task) / 3
+        assert arguments._state_size(task) < arguments.max_state_size(task) / 3

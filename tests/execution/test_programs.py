@@ -17,7 +17,7 @@ from support.compilations import compilations
 
 import galapax as gx
 from galapax.numerics import compile_cache, devices
-from galapax.numerics.compile_cache import CompileCache, CompileTimer
+from galapax.numerics.compile_cache import CompileCache, CompileTimer, ProgramCall
 from galapax.objective.hoist_constants import HoistedPrograms, call
 from galapax.objective.traced import trace
 
@@ -428,10 +428,10 @@ def test_a_thread_that_does_not_wait_leaves_programs_to_others(monkeypatch):
     thread.start()
     assert begun.wait(60)
     with pytest.raises(compile_cache.BeingCompiled):
-        CompileTimer(waits=False).program(slow, (), (1.0,))
+        CompileTimer(waits=False).program(ProgramCall(slow, (), (1.0,)))
     may.set()
     thread.join()
-    assert CompileTimer(waits=False).program(slow, (), (1.0,))(2.0) == 3.0
+    assert CompileTimer(waits=False).program(ProgramCall(slow, (), (1.0,)))(2.0) == 3.0
 
 
 def test_a_function_that_cannot_be_compiled_raises_each_time():

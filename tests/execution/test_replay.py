@@ -13,7 +13,7 @@ from support.compilations import ON_CPU
 
 import galapax as gx
 from galapax.core.stop import Stop
-from galapax.execution import batch_runner, memory
+from galapax.execution import arguments, batch_runner
 from galapax.numerics import devices
 
 pytestmark = pytest.mark.usefixtures("well_compiled")
@@ -90,8 +90,8 @@ def test_a_run_is_the_same_in_ensembles_of_other_sizes(name, dtype, monkeypatch)
     assert np.array_equal(other.runs.x, whole.runs.x[23:26]) and np.array_equal(other.runs.fun, whole.runs.fun[23:26])
     one = ensemble(name, dtype, runs=range(24, 25))
     assert np.array_equal(one.x, whole.runs.x[24]) and one.fun == whole.runs.fun[24]
-    monkeypatch.setattr(memory, "NEGLIGIBLE_SHARE", 0.0)
-    monkeypatch.setattr(memory, "runs_that_fit", lambda *about: 10)  # memory for ten: whole slices
+    monkeypatch.setattr(arguments, "NEGLIGIBLE_SHARE", 0.0)
+    monkeypatch.setattr(arguments, "runs_that_fit", lambda *about: 10)  # memory for ten: whole slices
     split = ensemble.__wrapped__(name, dtype)
     assert np.array_equal(split.runs.x, whole.runs.x) and np.array_equal(split.runs.fun, whole.runs.fun)
 
@@ -123,7 +123,6 @@ def test_the_runs_of_a_sweep_are_replayed_to_the_bit():
         assert_same_bits(cell.run(24), cell, 24)
 
 
-@pytest.mark.slow
 def test_a_run_of_a_black_box_is_replayed_without_calls_for_the_others():
     calls = []
 
@@ -142,15 +141,15 @@ def test_slices_depend_on_the_size_of_a_run_but_for_very_many():
     if not devices.on_cpu():
         pytest.skip("on a GPU a slice is as large as memory allows")
     for runs in (2, 100, 8000, 10**6):
-        assert memory.slice_width(gx.DE(population=64), 2, runs, fit=10**9) == (64 if runs < 8192 else 256)
-        assert memory.slice_width(gx.DE(population=1000), 32, runs, fit=10**9) == 1
-        assert memory.slice_width(gx.CoevolutionaryDE(), 10, runs, fit=10**9) == 2
+        assert arguments.slice_width(gx.DE(population=64), 2, runs, fit=10**9) == (64 if runs < 8192 else 256)
+        assert arguments.slice_width(gx.DE(population=1000), 32, runs, fit=10**9) == 1
+        assert arguments.slice_width(gx.CoevolutionaryDE(), 10, runs, fit=10**9) == 2
 
 
 def test_a_run_of_very_many_is_replayed_to_the_bit_in_a_batch_as_wide(monkeypatch):
     if not devices.on_cpu():
         pytest.skip("on a GPU a slice is as large as memory allows")
-    monkeypatch.setattr(memory, "MANY_SLICES", 2)
+    monkeypatch.setattr(arguments, "MANY_SLICES", 2)
     small = {
         "population": 12,
         "generations": GENERATIONS,

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import galapax as gx
-from galapax.algorithms.portfolio import Portfolio, SeparabilityTest
-from galapax.core.errors import InputError
-from galapax.core.restarts import (
+from galapax.algorithms import portfolio
+from galapax.algorithms.portfolio import MAX_SEPARABLE_SEARCHES, Portfolio
+from galapax.algorithms.separable import SeparabilityTest, SeparableSearch
+from galapax.core.algorithm import (
     BIPOP,
     IPOP,
     IndependentRestarts,
@@ -21,8 +22,10 @@ from galapax.core.restarts import (
     search_with_doubled_population,
     value_resolution,
 )
+from galapax.core.errors import InputError
 from galapax.core.stop import Stop
 from galapax.execution import schedules
+from galapax.fused import backend as kernel_backend
 from galapax.fused import cpu_kernel
 from galapax.numerics import compile_cache, devices
 
@@ -71,10 +74,17 @@ def test_the_portfolio_gives_differential_evolution_its_turn_where_the_objective
     own, draw, left = gx.CMAES(), lambda: 0.5, 90_000.0
     here, there = past(best=1.0, x=0.1, spent=5000), past("repeat", best=2.0, x=0.9, spent=5000)
     test = Portfolio().next(own, [here, there], left, draw)
-    assert test.kind == "probe" and test.algorithm.population == 4
-    separable = [here, there, past("probe", 4, best=9.0)]
+    assert test.kind == "probe" and isinstance(test.algorithm, SeparabilityTest)
+    tested = [here, there, past("probe", 4, best=9.0)]
+    lines = Portfolio().next(own, tested, left, draw)
+    assert isinstance(lines.algorithm, SeparableSearch)
+    ends = [past("separable", 500, best=float(k), x=k / 10) for k in range(1, 1 + MAX_SEPARABLE_SEARCHES)]
+    assert Portfolio().next(own, [*tested, ends[0]], left, draw).kind == "separable"  # is it found again?
+    separable = [*tested, *ends]
     search = Portfolio().next(own, separable, left, draw)
-    assert isinstance(search.algorithm, gx.LSHADE) and search.evaluations == pytest.approx(25_000, rel=0.01)
+    assert isinstance(search.algorithm, gx.LSHADE) and search.evaluations == pytest.approx(25_000, rel=0.03)
+    no_sum = [*tested, past("separable", 500, best=0.5, stop=Stop.STALL)]  # at other points than those of the test
+    assert Portfolio().next(own, no_sum, left, draw).kind == "large"
     best = [*separable, past("evolution", 25_000, 0.5, 0.7)]
     assert Portfolio().next(own, best, 65_000.0, draw).kind == "evolution"  # verified by another one
     done = [*separable, past("evolution", 25_000, 3.0, 0.7)]
@@ -168,6 +178,64 @@ def test_confidence_is_the_chance_that_nothing_was_missed():
     assert 1 - estimate_confidence([here] * k + [elsewhere] * (n - k)) == pytest.approx(missed, abs=0.003)
 
 
+def test_confidence_of_descents_counts_the_minima_that_they_found():
+    def descents(*ends):
+        return [past("descent", 50, best, x) for best, x in ends]
+
+    assert estimate_confidence(descents((1.0, 0.1))) == 0
+    assert estimate_confidence(descents(*[(1.0, 0.1)] * 5)) == pytest.approx(0.95)
+    two = [(1.0, 0.1)] * 5 + [(2.0, 0.9)]  # a minimum not seen yet is the best of three with a chance of one third
+    assert estimate_confidence(descents(*two)) == pytest.approx(1 - 2 / 30)
+    equal = [(1.0, 0.1)] * 3 + [(1.0, 0.9)] * 3  # two minima, though of one value
+    assert estimate_confidence(descents(*equal)) == pytest.approx(1 - 2 / 30)
+    continuum = [(1.0, x) for x in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    assert estimate_confidence(descents(*continuum)) == pytest.approx(0.95)
+    stuck = [*descents(*[(1.0, 0.1)] * 5), past("descent", 50, 2.0, 0.9, stop=Stop.BUDGET)]
+    assert estimate_confidence(stuck) == pytest.approx(0.95)
+    # by simulation: the posterior that this rests on, of minima with uniformly distributed shares of the box
+    rng, n, w, better = np.random.default_rng(2), 6, 2, []
+    while len(better) < 2000:
+        shares = rng.dirichlet(np.ones(rng.integers(1, 40)))
+        seen = set(rng.choice(len(shares), n, p=shares).tolist())
+        if len(seen) == w:
+            unseen = 1 - shares[list(seen)].sum()
+            better.append(unseen / (w + 1))
+    assert np.mean(better) == pytest.approx(w / (n * (n - 1)), abs=0.01)
+
+
+def test_a_search_ends_when_its_population_is_that_of_the_known_point():
+    result = gx.minimize(bowl, BOX, polish=False, seed=4)
+    assert result.success and result.confidence == pytest.approx(0.95)
+    whole = gx.minimize(bowl, BOX, polish=False, seed=4, restarts="plain")
+    assert result.fun <= 1e-15 and result.nfev < 0.8 * whole.nfev
+
+
+@pytest.mark.parametrize("dim", [2, 7])
+@pytest.mark.parametrize("constant", [0.0, 300.0])
+def test_sums_of_rugged_functions_are_solved_line_by_line(dim, constant):
+    shift = np.linspace(-1.3, 2.1, dim)
+
+    def rugged(x):
+        z = x - shift
+        return jnp.sum(jnp.abs(z) + 0.3 * z**2 + 2 - 2 * jnp.cos(5 * z)) + constant
+
+    result = gx.minimize(rugged, [(-10.0, 9.0)] * dim, SeparableSearch(), restarts=None, polish=False, runs=20)
+    assert result.runs.success.mean() >= 0.9
+    np.testing.assert_allclose(result.runs.fun[result.runs.success].min(), constant, atol=1e-9)
+    assert np.median(result.runs.fun) <= constant + 1e-9 and np.median(result.runs.nfev) < 600 * dim
+
+
+def test_the_search_along_lines_knows_that_its_objective_is_no_sum():
+    result = gx.minimize(valley, [(-5.0, 10.0)] * 3, SeparableSearch(), restarts=None, polish=False, generations=50)
+    assert not result.success and result.nfev < 200
+
+
+def test_minima_at_the_bounds_are_found_along_lines():
+    box = [(-1.0, 2.0), (0.0, 5.0)]
+    result = gx.minimize(lambda x: x[0] - 3 * x[1], box, SeparableSearch(), restarts=None, polish=False)
+    assert result.success and result.x.tolist() == [-1.0, 5.0]
+
+
 def rastrigin(x):
     return jnp.sum((x - 0.7) ** 2 - 10 * jnp.cos(2 * jnp.pi * (x - 0.7)) + 10)
 
@@ -181,8 +249,17 @@ def bowl(x):
 
 
 def test_descents_into_different_minima_do_not_agree():
-    result = gx.minimize(rastrigin, [(-5.0, 6.0)] * 30, max_evaluations=25_000)
+    def coupled(x):  # no sum over the variables
+        return rastrigin(x) + 0.01 * jnp.sum(x) ** 2
+
+    result = gx.minimize(coupled, [(-5.0, 6.0)] * 30, max_evaluations=25_000)
     assert not result.success and result.fun > 1.0
+
+
+@pytest.mark.parametrize("dim", [5, 30])
+def test_rastrigin_is_solved_with_success(dim):
+    result = gx.minimize(rastrigin, [(-5.0, 6.0)] * dim)
+    assert result.success and result.fun < 1e-9 and result.nfev < 2000 * dim
 
 
 def valley(x):
@@ -346,7 +423,7 @@ def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
     ("library", "generations", "engine"),
     [
         pytest.param(jnp, "_step_generation", "auto", id="traced"),
-        pytest.param(jnp, "_chunk", "native", id="kernels", marks=pytest.mark.slow),
+        pytest.param(jnp, "_run_chunk", "native", id="kernels", marks=pytest.mark.slow),
         pytest.param(np, "_tell", "auto", id="blackbox"),
     ],
 )
@@ -356,12 +433,12 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     made, expected, every, searches = [], [], [], []
     compiled = compile_cache._compile_program
 
-    def noted(function, fixed, arguments, *rest):
-        kind = getattr(arguments[0], "algorithm", None)
-        made.append((function.__name__, type(kind).__name__, getattr(kind, "population", 0)))
-        shapes = [getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(arguments)]
-        every.append((*made[-1], fixed, *shapes))
-        return compiled(function, fixed, arguments, *rest)
+    def noted(call):
+        kind = getattr(call.arguments[0], "algorithm", None)
+        made.append((call.function.__name__, type(kind).__name__, getattr(kind, "population", 0)))
+        shapes = [getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(call.arguments)]
+        every.append((*made[-1], call.static, *shapes))
+        return compiled(call)
 
     def at_once(steps):
         before = len(made)
@@ -381,7 +458,9 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     monkeypatch.setattr(compile_cache, "_compile_program", noted)
     monkeypatch.setattr(compile_cache.PROGRAMS, "precompile", at_once)
     monkeypatch.setattr(schedules, "MIN_COMPILE_SECONDS", -1.0)
+    monkeypatch.setattr(kernel_backend, "CHECKED_GENERATIONS", 0)  # whose programs are others
     monkeypatch.setattr(schedules, "_record_search", record)
+    monkeypatch.setattr(portfolio, "MAX_SEPARABLE_SEARCHES", 0)  # differential evolution is next
     most = 30_000 if library is jnp else 12_000
     if engine == "native" and (cpu_kernel.find_compiler() is None or not devices.on_cpu()):
         pytest.skip("needs a C compiler and JAX on a CPU")
@@ -392,5 +471,5 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
     population = most // 4 // 150  # a quarter of the budget for 50 generations per variable
     assert {(generations, "LSHADE", population), ("finish", "LSHADE", population)} < set(expected)
     assert {kind for name, kind, _ in expected if name == generations} == {"LSHADE", "CMAES"}
-    assert (("refine", "NoneType", 0) in made) == (library is jnp)  # descents come first
+    assert ("evaluate_gradients" in {name for name, _, _ in made}) == (library is jnp)  # descents come first
     assert len(set(every)) == len(every), "a program was made twice"

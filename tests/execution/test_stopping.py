@@ -83,13 +83,13 @@ def test_ctrl_c_between_cells_ends_a_comparison_with_what_there_is(monkeypatch):
 @pytest.mark.slow
 def test_ctrl_c_during_the_check_of_a_worst_case_keeps_the_answer(monkeypatch):
     module = importlib.import_module("galapax.api.minimax")  # the name is the function's
-    check = module.worst_cases
+    check = module.find_worst_cases
 
     def interrupted(*arguments):
         ctrl_c()
         return check(*arguments)
 
-    monkeypatch.setattr(module, "worst_cases", interrupted)
+    monkeypatch.setattr(module, "find_worst_cases", interrupted)
     res = gx.minimax(lambda x, y: x[0] ** 2 - y[0] ** 2, [(-1.0, 2.0)], [(-1.0, 2.0)], **SMALL)
     assert res.stop is Stop.INTERRUPT and np.isfinite(res.worst_case) and res.x.shape == (1,)
 

@@ -128,6 +128,7 @@ for path, call in paths.items():
 """
 
 
+@pytest.mark.slow  # `tests_as_shipped` has a quicker one for each supported Python
 def test_a_second_process_loads_each_program_once(tmp_path):
     """What a program from disk returns must be to the next call what the same program returned when it was compiled:
     with JAX 0.11 it differs in layout, and each generation once loaded its programs again.
@@ -178,7 +179,7 @@ def names(folder, monkeypatch):
                 raise Enough
             return named(function, *given)
 
-        execution.compiled._stepped.clear()  # else it is not looked for on disk
+        compile_cache.STEPS._stepped.clear()  # else it is not looked for on disk
         given = {"algorithm": "de", "generations": 2, "population": 8, "compute": XLA, "polish": False} | call
         named = compile_cache.program_name
         compile_cache.clear()
@@ -318,7 +319,7 @@ LAPACK = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
 from galapax.numerics import compile_cache
-compile_cache.preload()
+compile_cache.preload_lapack()
 assert jax.jit(jnp.linalg.cholesky)(4 * jnp.eye(2))[1, 1] == 2
 print("scipy.linalg" in sys.modules)
 import scipy.linalg  # as a user may, afterwards

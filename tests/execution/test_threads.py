@@ -9,9 +9,9 @@ import pytest
 
 import galapax as gx
 from galapax.core.errors import InputError
-from galapax.execution import compiled, memory
-from galapax.execution.memory import map_on_threads
+from galapax.execution import arguments, compiled
 from galapax.numerics import compile_cache, devices
+from galapax.numerics.devices import map_on_threads
 
 BOX = [(-3.0, 4.0), (-2.0, 5.0)]
 
@@ -22,7 +22,7 @@ def bumpy(x):
 
 @pytest.fixture
 def narrow(monkeypatch):
-    monkeypatch.setattr(memory, "MAX_CPU_SLICE_RUNS", 4)
+    monkeypatch.setattr(arguments, "MAX_CPU_SLICE_RUNS", 4)
 
 
 def ensemble(threads, dtype=None, **options):
@@ -150,10 +150,10 @@ def test_many_slices_make_long_calls():
     backend = compiled.XlaBackend.__new__(compiled.XlaBackend)
     backend.on_cpu, backend.rows, backend.n_slices, backend.threads, backend.program_key = True, 1000, 250, 1, None
     backend.is_stepping = False
-    assert backend.plan_chunk(0, 0.0) == 1
-    assert backend.plan_chunk(10, 0.1) == 50  # half a second, although 250 calls of 8 ms would take two
+    assert backend.plan(0, 0.0) == 1
+    assert backend.plan(10, 0.1) == 50  # half a second, although 250 calls of 8 ms would take two
     backend.threads = 16
-    assert backend.plan_chunk(10, 0.1) == 12  # sixteen at once: 0.125 s
+    assert backend.plan(10, 0.1) == 12  # sixteen at once: 0.125 s
     backend.n_slices = 1
-    assert backend.plan_chunk(10, 0.1) == 10
-    assert backend.plan_chunk(10, 1e-6) == 80
+    assert backend.plan(10, 0.1) == 10
+    assert backend.plan(10, 1e-6) == 80

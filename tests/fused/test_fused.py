@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.fused import backend, cpu_kernel, cuda, kernel, kernel_source
+from galapax.fused import backend, cpu_kernel, cuda, kernel, kernel_source, passes
+from galapax.fused import loop_ir as ir
 from galapax.fused.array_ir import NotFusible
 from galapax.numerics import devices, disk_cache, random
 
@@ -30,7 +31,12 @@ WHOLE = DRAWS.integers(-50, 50, size=(40,)).astype(np.int32)
 CLOSE = {"float32": 3e-5, "float64": 1e-11}
 
 
-TEXTS = kernel_source.LaunchShape(), kernel_source.LaunchShape(for_cpu=True)  # for a GPU, and for a CPU's vectors
+def emulate(blocks_per_run=1, runs_per_sm=1):
+    """A GPU's schedule, in C for the host."""
+    return kernel_source.LaunchShape(blocks_per_run, runs_per_sm, is_emulated=True)
+
+
+TEXTS = emulate(), kernel_source.LaunchShape(for_cpu=True)  # for a GPU, and for a CPU's vectors
 
 
 def made(function, form, *arguments):
@@ -398,28 +404,32 @@ def test_what_is_changed_where_it_is_was_read_before(step):
     agree(rounds(step), *(DRAWS.normal(size=(2, 50)).astype(np.float32)))
 
 
-def text_of_fep(monkeypatch, *form):
-    """The text of a large population, spread over blocks so."""
-    texts, build_kernel = [], backend.build_kernel
+def generation_loop(monkeypatch, algorithm, population, *form):
+    """The statements of a kernel's loop over generations, where so many blocks share a run; and the run."""
+    kernels, print_statements = [], kernel_source.print_statements
     with monkeypatch.context() as patched:
-        patched.setattr(backend, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
-        patched.setattr(backend, "CPU_SHAPE", kernel_source.LaunchShape(*form))
+        patched.setattr(
+            kernel_source, "print_statements", lambda *about: kernels.append(about[0]) or print_statements(*about)
+        )
+        patched.setattr(kernel.compile_cache, "program_name", lambda *about: None)
+        patched.setattr(backend, "CPU_SHAPE", emulate(*form))
         patched.setattr(backend, "_kernel_cache", type(backend._kernel_cache)())
-        run("native", "fep", gx.problems.get("rastrigin"), generations=1, population=5000, dtype="float32")
-    return texts[-1]
+        rastrigin = gx.problems.get("rastrigin", dim=32)
+        result = run("native", algorithm, rastrigin, generations=4, population=population, dtype="float32")
+    loops = [s for s in kernels[-1] if isinstance(s, ir.For) and s.axis is ir.Axis.GENERATION]
+    return list(passes.walk(loops[0].body)), result
+
+
+def count_run_barriers(statements):
+    return sum(s == ir.Barrier(ir.BarrierScope.RUN) for s in statements)
 
 
 @needs_cc
 def test_a_large_population_of_de_waits_twice_in_a_generation(monkeypatch):
     """Whoever reads a parent finds out himself whether its child has taken its place."""
+    loop, native = generation_loop(monkeypatch, "de", 1000, 16)
+    assert count_run_barriers(loop) == 2
     rastrigin = gx.problems.get("rastrigin", dim=32)
-    texts, build_kernel = [], backend.build_kernel
-    monkeypatch.setattr(backend, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
-    monkeypatch.setattr(backend, "CPU_SHAPE", kernel_source.LaunchShape(16))
-    native = run("native", "de", rastrigin, generations=4, population=1000, dtype="float32")
-    body = texts[-1].body
-    loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
-    assert re.findall(r"^ *(BARRIER)$", loop, re.M) == ["BARRIER"] * 2
     xla = run("xla", "de", rastrigin, generations=4, population=1000, dtype="float32")
     np.testing.assert_allclose(native.history.mean, xla.history.mean, rtol=1e-5)
     np.testing.assert_allclose(native.population, xla.population, rtol=1e-4, atol=1e-4)
@@ -437,7 +447,7 @@ def test_what_was_fetched_is_added_up_by_the_same_steps(monkeypatch):
 
     texts, build_kernel = [], backend.build_kernel
     monkeypatch.setattr(backend, "build_kernel", lambda *about: texts.append(about[1]) or build_kernel(*about))
-    monkeypatch.setattr(backend, "CPU_SHAPE", kernel_source.LaunchShape(16))
+    monkeypatch.setattr(backend, "CPU_SHAPE", emulate(16))
     gx.minimize(
         fun,
         [(-1.0, 1.0)] * 64,
@@ -448,19 +458,18 @@ def test_what_was_fetched_is_added_up_by_the_same_steps(monkeypatch):
         polish=False,
     )
     body = texts[-1].body
-    used, steps = re.findall(r"FETCHED\(h\d+, (k\d+),", body), re.findall(r"GROUP_STEPS_OF\((k\d+),", body)
-    assert used and set(used) <= set(steps)
-    assert "STEPS_OF(" in body.replace("GROUP_STEPS_OF(", "")
+    used, tiled = re.findall(r"FETCHED\(h\d+, (k\d+),", body), re.findall(r"int tile_(k\d+) = 0", body)
+    assert used and set(used) < set(tiled)
 
 
 @needs_cc
-def test_numbers_at_which_blocks_meet_are_cleared_in_each_generation(monkeypatch):
-    """On the host no blocks meet, so it is the text that tells."""
-    body = text_of_fep(monkeypatch, 132).body
-    loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
-    met = re.findall(r"\bMEET\(.*, (\d+), \d+\);", loop)
-    assert len(met) > 5
-    assert sorted(met) == sorted(re.findall(r"\bUNMEET\((\d+)\);", loop))
+def test_atomic_slots_are_cleared_in_each_generation(monkeypatch):
+    """On the host no blocks share a run, so it is the loop IR that tells."""
+    loop, _ = generation_loop(monkeypatch, "fep", 5000, 132)
+    slots = [s.slot for s in loop if isinstance(s, ir.Reduce) and s.phase is ir.Phase.ATOMIC]
+    assert len(slots) > 5
+    cleared = [int(s.arguments[0]) for s in loop if isinstance(s, ir.Call) and s.function == "CLEAR_ATOMIC_SLOT"]
+    assert sorted(slots) == sorted(cleared)
 
 
 FORMS = {"cluster": (16, 1), "grid": (132, 1), "many": (1, 32)}
@@ -469,9 +478,8 @@ FORMS = {"cluster": (16, 1), "grid": (132, 1), "many": (1, 32)}
 @needs_cc
 def test_a_large_population_of_fep_waits_three_times_in_a_generation(monkeypatch):
     """Every block finds out for itself who stays; what only the history needs is not waited for."""
-    body = text_of_fep(monkeypatch, 132).body
-    loop = body[body.index("for (; g < count") : body.index("for (; g < rows")]
-    assert re.findall(r"^ *(BARRIER)$", loop, re.M) == ["BARRIER"] * 3
+    loop, _ = generation_loop(monkeypatch, "fep", 5000, 132)
+    assert count_run_barriers(loop) == 3
 
 
 @pytest.mark.slow
@@ -489,7 +497,7 @@ def test_however_runs_are_spread_over_blocks_they_are_the_same(form, population,
     """The text differs in what each block makes itself, which sums threads share and what is computed only if chosen."""
     options = {"fun": gx.problems.get("rastrigin"), "dtype": "float32", "generations": 5, "population": population}
     xla = run("xla", "fep", **options)
-    monkeypatch.setattr(backend, "CPU_SHAPE", kernel_source.LaunchShape(*form))
+    monkeypatch.setattr(backend, "CPU_SHAPE", emulate(*form))
     native = run("native", "fep", **options)
     np.testing.assert_allclose(native.history.mean, xla.history.mean, rtol=2e-3)
     np.testing.assert_allclose(native.history.best, xla.history.best, rtol=2e-3)
@@ -635,8 +643,13 @@ def test_kernels_compile_for_gpus_old_and_new(monkeypatch):
         cuda._load_nvrtc()
     except NotFusible as error:
         pytest.skip(str(error))
+    searches, generate_source = [], kernel.generate_source
+    monkeypatch.setattr(kernel, "generate_source", lambda *about: searches.append(about[0]) or generate_source(*about))
+    monkeypatch.setattr(backend, "_kernel_cache", type(backend._kernel_cache)())
+    run("native", "fep", gx.problems.get("rastrigin"), generations=1, population=5000, dtype="float32")
     for form, capability in (((132,), (7, 5)), ((132,), (9, 0)), ((16,), (9, 0)), ((1, 32), (8, 0))):
-        assert cuda.compile_cubin(text_of_fep(monkeypatch, *form).source, capability)[:4] == b"\x7fELF"
+        source = generate_source(searches[-1], 1, kernel_source.LaunchShape(*form)).source
+        assert cuda.compile_cubin(source, capability)[:4] == b"\x7fELF"
     text = kernel_source.lower_function(jax.make_jaxpr(crossing)(TABLE.astype("f"), WHOLE))
     for capability in ((7, 5), (8, 0), (9, 0)):
         assert cuda.compile_cubin(text.source, capability)[:4] == b"\x7fELF"

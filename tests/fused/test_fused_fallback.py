@@ -157,10 +157,25 @@ def test_black_boxes_are_called_and_islands_exchange(monkeypatch):
     assert run("auto", islands=2).engine == "xla: islands exchange individuals"
 
 
-def test_a_front_is_left_to_xla(monkeypatch):
+def bend(x):
+    return jnp.stack([x[0] ** 2, (x[0] - 1) ** 2])
+
+
+@pytest.mark.parametrize(
+    ("options", "is_left_to_xla"),
+    [
+        pytest.param({}, False, id="two objectives"),
+        pytest.param({"algorithm": gx.NSGA2(population=1026)}, True, id="a large population"),
+        pytest.param({"algorithm": gx.NSGA2(population=130), "runs": 2}, True, id="large populations of several runs"),
+        pytest.param({"ineq": lambda x: x[0] - 2}, True, id="constraints"),
+        pytest.param({"fun": lambda x: jnp.append(bend(x), x[0])}, True, id="three objectives"),
+        pytest.param({"algorithm": "nsga3"}, True, id="another algorithm"),
+    ],
+)
+def test_fronts_that_xla_ranks_faster_are_left_to_it(monkeypatch, options, is_left_to_xla):
     machine(monkeypatch)
-    found = gx.minimize(lambda x: jnp.stack([x[0] ** 2, (x[0] - 1) ** 2]), [(-1, 2)], "nsga2", generations=2)
-    assert found.engine == "xla: a front is ranked faster by many kernels"
+    result = gx.minimize(**{"fun": bend, "bounds": [(-1, 2)], "algorithm": "nsga2", "generations": 2} | options)
+    assert (result.engine == "xla: such a front is ranked faster by many kernels") == is_left_to_xla
 
 
 def test_several_gpus_share_the_runs(monkeypatch):
@@ -207,7 +222,6 @@ def test_a_native_kernel_that_computes_something_else_than_xla_is_refused(monkey
         backend.build_kernel.cache_clear()
         backend._kernel_cache.clear()
 
-    monkeypatch.setattr(backend, "CHECKED_GENERATIONS", 3)
     forget()
     assert run("native").engine == "native: as asked"
     forget()

@@ -12,20 +12,27 @@ import galapax as gx
 from galapax.fused import backend, cpu_kernel, kernel, kernel_source, passes
 from galapax.fused.kernel import explain_kernel
 from galapax.fused.loop_ir import (
+    Accumulate,
+    Accumulator,
     Assign,
     Axis,
     Barrier,
     BarrierScope,
+    Broadcast,
     Buffer,
+    Fold,
     For,
     If,
     Let,
     Load,
     Mask,
+    Phase,
+    Reduce,
     Store,
     Swap,
+    Take,
 )
-from galapax.fused.print_c import print_statements
+from galapax.fused.print_c import CudaTarget, HostTarget, print_statements
 from galapax.numerics import devices
 
 needs_cc = pytest.mark.skipif(
@@ -132,21 +139,55 @@ def test_stores_are_dead_where_nothing_reads_the_array():
     statements = generation(write("b1"), If([("t", [write("b2")])]), copy("b1", "b3"), BARRIER, Assign("c", "1"))
     statements, live = passes.eliminate_dead_stores(statements, buffers)
     assert [b.name for b in live] == ["b1"]  # b2 is only written, so is b3, and nothing mentions b4
-    assert print_statements(statements) == [
+    assert print_statements(statements, HostTarget()) == [
         "for (; g < count; g++) {",
-        "  LOOP(i, 4) {",
+        "  APART for (int i = 0; i < 4; i++) {",
         "    b1[i] = t;",
         "  }",
         "  if (t) {",
-        "    LOOP(i, 4) {",
+        "    APART for (int i = 0; i < 4; i++) {",
         "    }",
         "  }",
-        "  LOOP(i, 4) {",
+        "  APART for (int i = 0; i < 4; i++) {",
         "  }",
-        "  BARRIER",
         "  c = 1;",
         "}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "threads", "barrier", "loop"),
+    [
+        (1, 32, "__syncwarp();", "turn_i < 4 && i < 100; turn_i++, i += 32"),
+        (1, 128, "__syncthreads();", "turn_i < 1 && i < 100; turn_i++, i += 128"),
+        (16, 128, "run_barrier();", "turn_i < 1 && i < 100; turn_i++, i += 2048"),
+    ],
+)
+def test_a_target_prints_its_own_barriers_loops_and_reductions(blocks, threads, barrier, loop):
+    fold = Fold("max_f32", "s")
+    statements = [
+        Accumulator("float", "s", "-INF32"),
+        For(Axis.THREAD, "i", 100, [Accumulate("max_f32", "s", "i", "x")], folds=(fold,)),
+        Reduce(Phase.WARP, "max_f32", 2, "s"),
+        BARRIER,
+        Let("float", "r", Take(Broadcast.PER_BLOCK, "max_f32", 2, "s", "-INF32")),
+    ]
+    reduce, result = "store_warp_max_f32(s, WARP_SLOT(2));", "gather_max_f32(-INF32, WARP_SLOT(2), WARPS)"
+    if threads == 32:  # a warp knows the result at once
+        reduce, result = "s = reduce_warp_max_f32(s);", "s"
+    assert print_statements(statements, CudaTarget(blocks, threads)) == [
+        "float s = -INF32;",
+        f"for (int i = THREAD, turn_i = 0; {loop}) {{",
+        "  s = max_f32(s, x);",
+        "}",
+        reduce,
+        barrier,
+        f"const float r = {result};",
+    ]
+    host = print_statements(statements, HostTarget())
+    assert host[0] == "float s = -INF32, s_of[128];"
+    assert "s = fold_max_f32(s, s_of, " in host[1] and host[2] == "  s_of[((i - tile_i) / by_i)] = x;"
+    assert host[4:] == ["store_warp_max_f32(s, WARP_SLOT(2));", "const float r = load_result_max_f32(WARP_SLOT(2));"]
 
 
 def test_exchanged_arrays_are_not_dead():
@@ -170,8 +211,8 @@ def test_each_step_of_the_compiler_is_listed():
     assert "  %277 = select_n : float32[1, 64, 8], loop over [64, 8]" in steps["schedule"]
     stores = [sum(" array=b" in line for line in steps[title]) for title in list(steps)[2:4]]
     assert stores[0] >= stores[1] > 0
-    n_barriers = sum("Barrier scope=run" in line for line in steps["loop IR without dead stores"])
-    assert n_barriers == sum(line.strip() == "BARRIER" for line in steps["C"]) > 0
+    n_barriers = sum("Barrier scope=" in line for line in steps["loop IR without dead stores"])
+    assert n_barriers == sum(line.strip() == "__syncthreads();" for line in steps["C"]) > 0
 
 
 def test_modules_of_the_compiler_import_each_other_without_a_cycle():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import galapax as gx
+from galapax.local.coordinate_search import CoordinateModel
 from galapax.local.few_evaluations import COORDINATES, FewEvaluations
 from galapax.local.log import SampleLog
 from galapax.local.sqp_by_differences import SQPByDifferences
@@ -205,6 +206,14 @@ def test_a_search_by_variables_goes_round_points_that_fail():
 
     points, _ = ask_and_tell(holed, 3, 180, seed=1)
     assert min(map(rugged, points)) < 1e-8
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_search_by_variables_finds_a_minimum_where_evaluations_begin_to_fail(seed):
+    points, search = ask_and_tell(lambda u: np.nan if u[0] > 0.6 else bowl(u), 3, 180, seed=seed)
+    assert search.evaluations[COORDINATES] > 0
+    best = points[np.argmin(np.where(points[:, 0] > 0.6, np.inf, bowl(points)))]
+    np.testing.assert_allclose(best, [0.6, 0.7, 0.7], atol=1e-3)
 
 
 def test_descents_that_agree_end_the_search():
@@ -490,3 +499,10 @@ def test_a_step_onto_curved_constraints_is_corrected_until_it_meets_them():
             best = min(best, float(-u[0, 1]))
     x = np.linspace(0, 1, 200001)
     assert best <= -np.max(np.minimum(1 - 4 * (x - 0.3) ** 2, 0.9 + x**2 - x / 2)) + 1e-6
+
+
+def test_a_variable_with_points_everywhere_still_has_a_next_one():
+    model = CoordinateModel(0.5)
+    for t in np.linspace(0, 1, 700):
+        model.add(float(t), float(np.sin(9 * t)))
+    assert 0.0 <= model.maximize_improvement() <= 1.0

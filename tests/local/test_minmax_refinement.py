@@ -104,7 +104,7 @@ def test_never_worse_than_before():
         values = [np.asarray(traced.game(traced.consts, jnp.asarray(some), jnp.asarray(grid))).max(axis=1)
                   for some in (x, answer.x)]  # fmt: skip
     assert np.all(values[1] <= values[0] + 1e-9)
-    assert np.all(answer.x[~answer.better] == x[~answer.better])
+    assert np.all(answer.x[~answer.is_better] == x[~answer.is_better])
 
 
 def test_what_polish_can_be_is_checked():

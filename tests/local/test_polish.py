@@ -34,21 +34,14 @@ def walls(x):
     return jnp.sum((x[:2] - 1) ** 2) + jnp.sum((x[2:] - 9) ** 2)
 
 
-def refined(problem, x, limit=20_000, dtype="float64", target=-np.inf):
+def refined(problem, x, limit=20_000, dtype="float64", target=None):
     """What the program makes of points (R, d)."""
+    options = Options(target=target, compute=gx.Compute(dtype=dtype))
     with jax.enable_x64(dtype == "float64"):
-        traced = trace(problem, dtype)
-        count = np.full(len(x), limit, np.int32)
-        arguments = (
-            traced.consts,
-            problem.bounds.round_inwards(dtype),
-            np.asarray(x, dtype),
-            count,
-            np.array(target, dtype),
-        )
-        out = compile_cache.call(refine.refine, (traced.formulas,), *arguments)
+        task = prepare_task(problem, (gx.DE(),), resolve_options(problem, options))
+        out = polish.refine_slice(task, compile_cache.CompileTimer(), np.asarray(x), np.resize(limit, len(x)))
         jax.effects_barrier()
-        return jax.tree.map(np.asarray, out)
+        return out
 
 
 FUNCTIONS = {
@@ -98,6 +91,20 @@ def test_rosenbrock_in_many_variables_is_solved_after_a_short_evolution():
         )
         assert result.fun <= 1e-8 or abs(result.fun - 3.98662) < 1e-4  # its one other minimum
         assert result.nfev - 1000 < 60 * dim
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_step_by_step_and_as_one_program_it_has_the_same_bits(name, dtype, monkeypatch):
+    """Which of them computes a refinement depends on the clock and on what lies on disk."""
+    x = np.random.default_rng(0).uniform(*np.transpose(BOX), (3, 4))
+    programs = []
+    for wanted in (None, compile_cache.CompileTimer()):
+        monkeypatch.setattr(compile_cache.STEPS, "program", lambda call, *_: wanted and wanted.program(call))  # noqa: B023
+        programs.append(refined(gx.Problem(FUNCTIONS[name], BOX), x, limit=np.array([20_000, 60, 10]), dtype=dtype))
+    for stepped, whole in zip(*programs, strict=True):
+        assert np.asarray(stepped).tobytes() == np.asarray(whole).tobytes()
+    assert programs[0].evaluations[1] <= 60 and programs[0].evaluations[2] == 0
 
 
 @pytest.mark.slow
@@ -178,7 +185,7 @@ def test_evaluations_are_what_was_evaluated():
 
     counted.defvjp(forward, lambda x, cotangent: (cotangent * jax.grad(rosenbrock)(x),))
     out = refined(gx.Problem(counted, BOX), np.full((1, 4), -1.5))
-    assert sum(seen) == out.evaluations[0] and out.value[0] < 1e-12
+    assert sum(seen[1:]) == out.evaluations[0] and out.value[0] < 1e-12  # the first call is made before the run
 
 
 @pytest.mark.slow
@@ -308,12 +315,12 @@ def test_its_program_is_made_while_the_generations_are(monkeypatch):
     made, finished = [], threading.Event()
     compiled = compile_cache._compile_program
 
-    def noted(function, *rest):
-        made.append((function.__name__, threading.current_thread().name))
+    def noted(call):
+        made.append((call.function.__name__, threading.current_thread().name))
         try:
-            return compiled(function, *rest)
+            return compiled(call)
         finally:
-            if function.__name__ == "refine":
+            if call.function.__name__ == "evaluate_gradients":
                 finished.set()
 
     monkeypatch.delenv("GALAPAX_PRECOMPILE")
@@ -321,7 +328,7 @@ def test_its_program_is_made_while_the_generations_are(monkeypatch):
     monkeypatch.setattr(devices, "count_cores", lambda: 2)
     result = gx.minimize(lambda x: jnp.sum((x - 0.7531) ** 4), BOX, "de", generations=5, tolerance=0)
     assert "1 of 1 runs refined" in result.polish and finished.is_set()
-    assert [thread for name, thread in made if name == "refine"] == ["galapax precompile"]
+    assert [thread for name, thread in made if name == "evaluate_gradients"] == ["galapax precompile"]
     made.clear()
     gx.minimize(lambda x: jnp.sum(jnp.cosh(x)), BOX, "de", generations=5, target=1e-30)  # may never need it
     assert "galapax precompile" not in [thread for _, thread in made]

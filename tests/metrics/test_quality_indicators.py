@@ -21,6 +21,9 @@ CASES = [(front(17, m, 0.2), front(40, m)) for m in (2, 3, 5)]
 def test_indicators_are_their_definitions(points, true):
     distances = [min(np.linalg.norm(p - t) for t in true) for p in points]
     assert gx.indicators.gd(points, true) == pytest.approx(np.mean(distances))
+    worse = [min(np.linalg.norm(np.maximum(p - t, 0)) for t in true) for p in points]
+    assert gx.indicators.gd_plus(points, true) == pytest.approx(np.mean(worse))
+    assert gx.indicators.gd_plus(true - 0.1, true) == 0  # no worse than the true front
     epsilon = max(min(max(p - t) for p in points) for t in true)
     assert gx.indicators.epsilon_additive(points, true) == pytest.approx(epsilon)
     ideal, weights = np.zeros(points.shape[1]), RNG.random((11, points.shape[1]))

@@ -14,6 +14,7 @@ from scipy import stats
 from galapax.core.errors import InputError
 from galapax.metrics.statistics import (
     Comparison,
+    critical_difference,
     describe,
     ecdf,
     ecdf_over_targets,
@@ -377,6 +378,13 @@ DEMSAR = [
     [0.972, 0.981, 0.9751, 0.975],  # printed alike, yet ranked 2 and 3: he ranked before rounding
     [0.957, 0.978, 0.946, 0.970],
 ]
+
+
+@pytest.mark.parametrize(("k", "quantile"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
+def test_critical_differences_are_demsars(k, quantile):
+    """Table 5a of Demšar (2006); with four classifiers on 14 data sets the difference is 1.25 there."""
+    assert critical_difference(14, k) == pytest.approx(quantile * (k * (k + 1) / (6 * 14)) ** 0.5, abs=1e-3)
+    assert critical_difference(14, 4) == pytest.approx(1.25, abs=0.005)
 
 
 def test_friedman_ranks_are_those_of_demsars_example():

@@ -1,6 +1,7 @@
 """Black boxes: what may come back from a call, what counts as a failure, and what becomes of it."""
 
 import re
+import time
 from collections import UserDict
 
 import jax.numpy as jnp
@@ -168,18 +169,20 @@ def apart():
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [None, "epsilon_de", "de"])
 def test_constraints_may_come_with_the_objective(algorithm):
+    """The default begins with the points that were drawn before it was known that there are constraints."""
     calls = []
 
     def fun(x):
         calls.append(x.copy())
         return simulate(x)
 
-    together, alone = solve(fun, algorithm, seed=3), solve(**apart(), algorithm=algorithm or "epsilon_de", seed=3)
+    together = solve(fun, algorithm, seed=3)
+    x0 = together.settings["x0"][0] if algorithm is None else None
+    alone = solve(**apart(), algorithm=algorithm or "epsilon_de", seed=3, x0=x0)
     assert np.array_equal(together.x, alone.x) and together.fun == alone.fun
     assert np.array_equal(together.ineq, alone.ineq) and np.array_equal(together.eq, alone.eq)
     assert together.violation == alone.violation
-    if algorithm is not None:
-        assert len(calls) == together.nfev  # not even the first generation is called twice
+    assert len(calls) == together.nfev  # not even the first generation is called twice
 
 
 @pytest.mark.slow
@@ -282,7 +285,8 @@ def test_resample_puts_other_points_in_place_of_failed_ones_and_counts_them(path
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", [("compiled", "called"), ("several objectives", "several, called")])
 def test_the_fresh_points_are_the_same_compiled_and_called(pair):
-    compiled, called = (PATHS[path](on_failure="resample", compute=gx.Compute(dtype="float64")) for path in pair)
+    settings = {"on_failure": "resample", "polish": False, "compute": gx.Compute(dtype="float64")}
+    compiled, called = (PATHS[path](**settings) for path in pair)
     assert (compiled.nfev, compiled.n_failed) == (called.nfev, called.n_failed)
     assert np.allclose(compiled.x, called.x, atol=1e-12)
 
@@ -386,3 +390,22 @@ def test_a_resumed_run_calls_no_point_twice_to_learn_what_the_function_returns(t
     points.clear()
     stop_at = 0
     assert np.array_equal(gx.minimize(two, box, **budget).F, result.F)
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_first_points_count_as_time_of_the_run(workers):
+    """What is called to learn how many numbers a function gives belongs to the first generation: for the time left."""
+    states = []
+    result = gx.minimize(
+        sleep_a_little, [(-1, 1)] * 2, "de", blackbox=True, population=10, max_evaluations=30, workers=workers,
+        callback=lambda p: states.append((p.nfev, p.working)),
+    )  # fmt: skip
+    seconds = result.evaluations.seconds.sum() / (workers or 1)
+    assert result.timings["run"] >= 0.9 * seconds
+    nfev, working = states[0]
+    assert working >= 0.9 * result.evaluations.seconds[:nfev].sum() / (workers or 1)
+
+
+def sleep_a_little(x):
+    time.sleep(0.02)
+    return float(np.sum(np.square(x)))

@@ -128,10 +128,8 @@ def test_no_two_tasks_are_equal():
 def test_constraints_and_several_objectives_come_from_workers_too(threads):
     for fun in (simulators.simulate, lambda x: gx.Evaluation(fun=[x[0], (x[1] - x[0]) ** 2], ineq=x[2])):
         here, there = solve(fun, None, blackbox=True), solve(fun, None, workers=threads)
-        assert np.array_equal(here.population, there.population) and here.settings["algorithm"] in (
-            "epsilon_de",
-            "nsga2",
-        )
+        assert np.array_equal(here.population, there.population)
+        assert here.settings["algorithm"] in ("epsilon_de", "nsga2")
 
 
 def test_workers_replay_a_single_run_of_an_ensemble(threads):
@@ -447,7 +445,7 @@ def test_who_was_beside_the_one_that_killed_its_worker_is_tried_again():
 
 @pytest.mark.slow
 def test_workers_leave_the_accelerator_alone():
-    result = once(simulators.platform, workers=1)
+    result = once(simulators.platform, workers=1, on_failure="worst")
     assert result.failures[0].error == "fun raised RuntimeError: cpu cpu"
     assert os.environ.get("JAX_PLATFORMS") != "cpu" or "JAX_PLATFORMS" in os.environ
 

@@ -17,7 +17,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 NAME = re.compile(r"(?<![\w/.\"-])(?:gx|galapax)((?:\.[A-Za-z_]\w*)+)")
-CALL = re.compile(r"\bgx\.(\w+)\(([^()`]*)\)|(?<![\w.])(minimize|minimax|sweep|compare)\(([^()`]*)\)")
+ARGUMENTS = r"\(((?:[^()`]|\((?:[^()`]|\([^()`]*\))*\))*)\)"  # with calls and pairs among them
+CALL = re.compile(rf"\bgx\.(\w+){ARGUMENTS}|(?<![\w.])(minimize|minimax|sweep|compare){ARGUMENTS}")
 COMMAND = re.compile(r"^(?:srun )?galapax (?=[a-z-])([^\n|`#]*)", re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])(--[a-z][\w-]*|-[a-z](?![\w-]))")
 FILE = re.compile(r"(?<![\w/.-])((?:benchmarks|docs|examples|src|tests)/[\w./-]*\w)")
@@ -96,6 +97,8 @@ def test_arguments_of_calls_exist(page):
             known = find_signature(name).parameters
             if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()) and name != "minimize":
                 continue
+            while "(" in arguments:
+                arguments = re.sub(r"\([^()]*\)", "", arguments)
             for argument in re.findall(r"(?<![\w.\"'])([a-z_]\w*)=(?!=)", arguments):
                 assert argument in known, f"{page.name}: {name} has no argument {argument}"
 

@@ -57,6 +57,12 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_of_an_item_begins_as_a_list(page):
+    """A number and a full stop at the beginning of an indented line would be shown as a list of its own."""
+    assert not re.findall(r"^ +\d+[.)] .*", text_of(page), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings_that_are_there(page):
     for link in LINK.findall(text_of(page)):
         if re.match(r"[a-z]+:", link):

@@ -5,7 +5,6 @@ name no number, and compiled quickly rather than well; `make test-slow` runs the
 """
 
 import ast
-import importlib
 import re
 from pathlib import Path
 
@@ -106,5 +105,4 @@ def test_code_on_a_page_uses_names_that_exist(page):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "gx":
                 assert hasattr(gx, node.attr), f"{page.name} uses gx.{node.attr}"
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "galapax":
-                module = importlib.import_module(node.module)
-                assert all(hasattr(module, name.name) for name in node.names), f"{page.name}: {ast.unparse(node)}"
+                exec(ast.unparse(node), {})  # fails by itself; a submodule need not have been imported before

@@ -133,7 +133,6 @@ def test_the_workflow_runs_every_tier_of_tests_on_every_system():
     assert set(re.findall(r"^make ([a-z-]+)", commands, re.MULTILINE)) == {
         "test",
         "test-stack",
-        "test-plug-ins",
         "test-slow",
     }
     matrix = workflow["jobs"]["test"]["strategy"]["matrix"]

@@ -70,7 +70,7 @@ def interrupted(file, stops, call, **options):
     for number, stop in enumerate(stops):
         with pytest.MonkeyPatch.context() as patch:
             for backend in (compiled.XlaBackend, fused.KernelBackend):  # a GPU would look a thousand generations later
-                patch.setattr(backend, "plan_chunk", lambda backend, length, seconds: 4)
+                patch.setattr(backend, "plan", lambda backend, length, seconds: 4)
             how = {"checkpoint": file} if not number else {"resume": file}
             result = call(**options, **how, callback=lambda p: p.generation >= stop)  # noqa: B023 (used at once)
         assert result.stop is Stop.CALLBACK
@@ -241,11 +241,11 @@ def test_a_folder_that_cannot_be_written_to_is_found_out_at_once(tmp_path, monke
 FULL_DISK = """
 import resource, signal, sys, warnings
 import galapax as gx
-from galapax.execution import compiled as xla
+from galapax.execution import compiled
 from test_checkpoint import waves, BOX
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-compiled.XlaBackend.plan_chunk = lambda engine, length, seconds: 4
+compiled.XlaBackend.plan = lambda engine, length, seconds: 4
 
 def fill(progress):
     if progress.generation >= 20:
@@ -270,8 +270,8 @@ def test_a_full_disk_costs_no_run_and_no_checkpoint(tmp_path):
     )
     assert said.returncode == 0, said.stderr
     assert said.stdout.split() == ["1"]
-    kept = checkpoint.read(tmp_path / "a")["sections"][0]["standing"]
-    assert 1 <= kept.made <= 40
+    kept = checkpoint.read(tmp_path / "a")["sections"][0]["batch"]
+    assert 1 <= kept.generation <= 40
     options = {"generations": 60, "tolerance": 0, "polish": False}
     assert same(
         gx.minimize(waves, BOX, "de", **options, resume=tmp_path / "a"), gx.minimize(waves, BOX, "de", **options)

@@ -80,7 +80,7 @@ while done < times if not steps else True:
     put(runs[k % len(runs)])  # the next save works, and leaves nothing of the one that was killed
     assert is_same(gx.load(folder), runs[k % len(runs)])
     stray = {f.name for f in folder.iterdir() if not f.name.endswith(".part")} - {"manifest.json"}
-    assert stray == atomic.Saved(folder).files.keys(), (k, stray)
+    assert stray == atomic.SavedFiles(folder).files.keys(), (k, stray)
 print(done, sorted(found))
 """
 
@@ -182,7 +182,7 @@ def test_what_a_killed_first_save_left_does_not_fill_a_folder(tmp_path):
 def leave_pending(run, folder):
     """Save a run as a process does that is killed right after the one move that counts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(atomic, "finish", lambda *about: None)
+        patch.setattr(atomic, "move_pending", lambda *about: None)
         result_folder.save(run, folder)
     return folder / atomic.PENDING
 
@@ -207,9 +207,9 @@ def plant_a_file_beside(folder, victim):
 
 def plant_a_manifest_of_other_names(folder, victim):
     pending = leave_pending(NEW, folder)
-    rows = json.loads((pending / atomic.NAME).read_text())["files"] | {"notes.txt": {"bytes": 4, "sha256": ""}}
+    rows = json.loads((pending / atomic.MANIFEST).read_text())["files"] | {"notes.txt": {"bytes": 4, "sha256": ""}}
     data = {"format": 1, "files": rows, "checksum": atomic._checksum_rows(rows)}
-    (pending / atomic.NAME).write_text(json.dumps(data))
+    (pending / atomic.MANIFEST).write_text(json.dumps(data))
     (pending / "notes.txt").write_text("other")
 
 
@@ -227,7 +227,7 @@ def plant_a_linked_file(folder, victim):
 
 
 def plant_a_linked_manifest(folder, victim):
-    file = leave_pending(NEW, folder) / atomic.NAME
+    file = leave_pending(NEW, folder) / atomic.MANIFEST
     shutil.move(file, folder.parent / "manifest.json")
     file.symlink_to(folder.parent / "manifest.json")
 
@@ -266,7 +266,7 @@ PLANTS = {
     "removal of a user's file": plant_removals("notes.txt"),
     "removal outside": plant_removals("../thesis.tex"),
     "removal by an absolute path": plant_removals("VICTIM"),
-    "removal of the manifest": plant_removals(atomic.NAME),
+    "removal of the manifest": plant_removals(atomic.MANIFEST),
     "removal of no text": lambda folder, victim: change_record(leave_pending(NEW, folder), remove=[3]),
     "removal of one text": lambda folder, victim: change_record(leave_pending(NEW, folder), remove="notes.txt"),
     "a linked file": plant_a_linked_file,
@@ -366,7 +366,7 @@ def in_a_process(task, *arguments):
 
 def finish():
     with atomic.folder_lock(folder):
-        atomic.finish(folder, atomic.NAME, atomic.accept_pending)
+        atomic.move_pending(folder)
 
 moves = 0
 while True:
@@ -375,10 +375,10 @@ while True:
     assert is_same(gx.load(folder), new), moves
     if not os.WIFSIGNALED(status):
         break
-    assert (folder / atomic.PENDING / atomic.NAME).is_file()
+    assert (folder / atomic.PENDING / atomic.MANIFEST).is_file()
     assert in_a_process(finish) == 0
-    listed = atomic.Saved(folder).files
-    assert {file.name for file in folder.iterdir()} == {*listed, atomic.NAME, "notes.txt"}, moves
+    listed = atomic.SavedFiles(folder).files
+    assert {file.name for file in folder.iterdir()} == {*listed, atomic.MANIFEST, "notes.txt"}, moves
     assert is_same(gx.load(folder), new), moves
     moves += 1
 print(moves)
@@ -406,7 +406,7 @@ def test_a_save_that_waits_for_its_last_moves_is_read_as_it_is_and_finished_by_t
     monkeypatch.setattr(accessor, "can_draw", lambda: False)
     OLD.save(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(atomic, "finish", lambda *about: None)
+        patch.setattr(atomic, "move_pending", lambda *about: None)
         result_folder.save(NEW, tmp_path)  # as if killed right after the one move that counts
     assert (tmp_path / atomic.PENDING).is_dir() and is_same(gx.load(tmp_path), NEW)
     tmp_path.chmod(0o555)  # reading needs no right to write
@@ -419,7 +419,7 @@ def test_a_save_that_waits_for_its_last_moves_is_read_as_it_is_and_finished_by_t
 
 def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
     OLD.save(tmp_path)
-    read, calls = atomic.Saved.read, []
+    read, calls = atomic.SavedFiles.read, []
 
     def saved_in_between(self, name):
         if name == "arrays.npz" and not calls:
@@ -427,7 +427,7 @@ def test_a_reader_that_meets_a_save_reads_the_new_run(tmp_path, monkeypatch):
             result_folder.save(NEW, tmp_path)
         return read(self, name)
 
-    monkeypatch.setattr(atomic.Saved, "read", saved_in_between)
+    monkeypatch.setattr(atomic.SavedFiles, "read", saved_in_between)
     assert is_same(gx.load(tmp_path), NEW)
 
 

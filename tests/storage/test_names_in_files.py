@@ -45,7 +45,7 @@ def test_any_text_is_a_name(name, tmp_path):
         with file.open(encoding="utf-8", newline="") as lines:
             header = next(csv.reader(lines))
         assert len(set(header)) == len(header) and not any(cell.lstrip().startswith(("=", "+", "@")) for cell in header)
-    assert {f.name for f in tmp_path.iterdir()} <= {*atomic.ALL_FILE_NAMES, atomic.NAME}
+    assert {f.name for f in tmp_path.iterdir()} <= {*atomic.ALL_FILE_NAMES, atomic.MANIFEST}
     assert "<script>alert(1)" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -24,7 +24,7 @@ OLD, NEW = random_run(1), random_run(2, runs=3)
 )
 def test_a_file_that_galapax_did_not_write_is_never_touched(name, kind, tmp_path):
     (tmp_path / name).write_bytes(b"mine")
-    needed = name in (*atomic.FILES_OF_KIND["study.json" if kind is random_study else "result.json"], atomic.NAME)
+    needed = name in (*atomic.FILES_OF_KIND["study.json" if kind is random_study else "result.json"], atomic.MANIFEST)
     if needed:
         with pytest.raises(gx.InputError, match=rf"holds {name}, which galapax did not write.*another folder"):
             kind().save(tmp_path)

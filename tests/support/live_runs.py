@@ -19,7 +19,7 @@ DE = gx.DE(population=20)
 class Run:
     """A run in a thread, with its page."""
 
-    def __init__(self, *arguments, paused=False, live=None, **options):
+    def __init__(self, *arguments, verb=gx.minimize, paused=False, live=None, **options):
         self.said: list[str] = []
         self.result = None
         ready = threading.Event()
@@ -32,9 +32,8 @@ class Run:
 
         def work():
             # easy problems and long runs: none is to end by itself
-            self.result = gx.minimize(
-                *arguments, live=gx.Live(**settings), **{"tolerance": 0, "polish": False, **options}
-            )
+            endless = {"tolerance": 0, "polish": False} if verb is gx.minimize else {}
+            self.result = verb(*arguments, live=gx.Live(**settings), **{**endless, **options})
 
         self.thread = threading.Thread(target=work, daemon=True)
         self.thread.start()

@@ -147,8 +147,8 @@ def is_same(one, other):
 
 def sign(folder):
     """Write a manifest that fits the changed files of a saved run, as whoever sends such a folder can."""
-    names = json.loads((folder / atomic.NAME).read_text())["files"]
+    names = json.loads((folder / atomic.MANIFEST).read_text())["files"]
     rows = {name: dict(zip(("bytes", "sha256"), atomic._fingerprint(folder / name), strict=True)) for name in names}
     data = {"format": 1, "files": rows, "checksum": atomic._checksum_rows(rows)}
-    (folder / atomic.NAME).write_text(json.dumps(data))
+    (folder / atomic.MANIFEST).write_text(json.dumps(data))
     return folder

@@ -106,6 +106,48 @@ def test_large_populations_are_thinned_and_keep_their_best():
     assert run.session.describe()["max_individuals"] == 4096 and run.session.describe()["dim"] == 70
 
 
+def test_of_a_large_archive_only_cells_with_an_elite_are_shown():
+    fun, measures, ranges = (lambda x: x @ x), (lambda x: x), [(0, 1), (0, 1)]
+    run = Run(fun, [(0, 1)] * 2, verb=gx.illuminate, measures=measures, ranges=ranges, cells=(80, 80), generations=60)
+    run.thread.join(60)
+    _, values, _ = unpack(run.session.frame())
+    filled = len(run.result.fun)
+    assert filled > 4096 and np.isfinite(values).all() and values[:, 0].min() == run.result.fun.min()
+    assert len(np.unique(values, axis=0)) == 4096
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_what_is_shown_of_a_search_for_minima_is_its_table(runs):
+    options = {"max_evaluations": 3000, "unseen": 0, "polish": False, "runs": runs}
+    alone = gx.minima("branin", **options)
+    run = Run("branin", verb=gx.minima, **options)
+    run.thread.join(60)
+    assert np.array_equal(run.result.minima.x, alone.minima.x)  # watching changes nothing
+    first = run.result if runs == 1 else run.result.run(0)
+    head, values, x = unpack(run.session.frame())
+    np.testing.assert_array_equal(values[:, 0], first.minima.fun)
+    np.testing.assert_array_equal(x, first.minima.x.astype(np.float32))
+    message = run.session.message(-1, 0)[0]
+    assert message["state"] == "finished" and message["nfev"] == run.result.nfev
+    assert head["generation"] == run.result.nit
+    points, history = message["points"], run.result.history
+    assert points[0][0] == 1 and points[-1][0] == run.result.nit
+    if runs == 1:
+        np.testing.assert_allclose([point[1] for point in points], history.best)
+        np.testing.assert_allclose([point[3] for point in points], history.worst)
+    else:  # runs end their rounds at different times, and all at last
+        np.testing.assert_allclose(points[-1][-5::2], np.sort(run.result.runs.fun))
+
+
+def test_a_search_for_minima_is_paused_and_stopped_from_the_page():
+    with running("branin", verb=gx.minima, max_evaluations=10**6, unseen=0, polish=False, paused=True) as run:
+        until(lambda: run.session.message(-1, 0)[0]["state"] == "paused")
+        rounds = run.session.message(-1, 0)[0]["generation"]
+        run.session.command("step")
+        until(lambda: run.session.message(-1, 0)[0]["generation"] == rounds + 1)
+    assert run.result.stop == "page" and len(run.result.minima) == 3 and run.result.nfev < 10**6
+
+
 def test_long_curves_are_thinned(monkeypatch):
     monkeypatch.setattr(session, "MAX_LIVE_POINTS", 40)
     run = Run(gx.problems.get("sphere", dim=2), DE, generations=5000)
@@ -190,9 +232,9 @@ def test_what_holds_a_run_up_does_not_count_against_its_time_limit():
     gx.minimize(
         gx.problems.get("sphere", dim=2), DE, max_seconds=60.0, generations=2, polish=False
     )  # compiles, which counts
-    run = Run(gx.problems.get("sphere", dim=2), DE, max_seconds=1.0, paused=True)
+    run = Run(gx.problems.get("sphere", dim=2), DE, max_seconds=4.0, paused=True)
     until(lambda: run.session.message(0, 0)[0]["state"] == "paused")
-    time.sleep(1.2)
+    time.sleep(4.2)
     assert run.thread.is_alive()
     command(run.url, "resume")
     run.thread.join(60)

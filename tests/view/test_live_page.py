@@ -156,6 +156,37 @@ def test_a_front_moves_beside_the_true_one(visit):
         until(lambda: _number(page.inner_text("#best")) > 0)
 
 
+def test_a_map_shows_its_elites_in_their_cells(visit):
+    def reach(x):
+        return x[0]
+
+    def height(x):
+        return x[1]
+
+    space = [(-1, 1)] * 3
+    options = {"measures": [reach, height], "ranges": [(-1, 1), (0, 1)], "cells": (8, 5), "generations": ALL}
+    with running(lambda x: x @ x, space, verb=gx.illuminate, paused=True, **options) as run:
+        page = visit(run.url)
+        until(lambda: page.is_visible("#front image"))
+        assert page.inner_text("#front-title") == "Map of elites" and not page.is_visible("#front-tools")
+        assert page.evaluate("facts.map") == {"cells": [8, 5], "ranges": [[-1, 1], [0, 1]]}
+        page.click("#pause")
+        until(lambda: page.evaluate("Array.from(frame.values).filter(Number.isFinite).length / 3") == 40)
+        # one colour for each of the 40 cells: their elites differ
+        pixels = page.evaluate("""async () => {
+            const image = new Image(); image.src = document.querySelector("#front image").getAttribute("href");
+            await image.decode();
+            const canvas = document.createElement("canvas");
+            [canvas.width, canvas.height] = [image.width, image.height];
+            const context = canvas.getContext("2d"); context.drawImage(image, 0, 0);
+            return [image.width, image.height, Array.from(context.getImageData(0, 0, image.width, image.height).data)];
+        }""")
+        width, height_of_image, data = pixels
+        assert (width, height_of_image) == (8, 5) and min(data[3::4]) == 255
+        red = np.array(data).reshape(5, 8, 4)[..., 0]
+        assert red[4, 3] < red[0, 0]  # dark is low: the cell at the origin, and the corner at the top left
+
+
 @pytest.mark.slow
 def test_the_page_works_with_its_token_and_not_without(visit):
     with running(gx.problems.get("sphere", dim=2), DE, generations=ALL, paused=True, live={"host": "0.0.0.0"}) as run:

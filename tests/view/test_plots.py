@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import webbrowser
+from dataclasses import replace
 from itertools import pairwise
 
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ import galapax as gx
 from galapax.cli.app import app
 from galapax.metrics import indicators
 from galapax.results.result import Result
-from galapax.view import plots
+from galapax.view import figure_data, plots
 
 
 def crescent() -> gx.Problem:
@@ -141,6 +142,49 @@ def test_convergence_of_several_objectives_has_a_panel_for_each():
     for k, axes in enumerate(panels):
         assert np.array_equal(axes.get_lines()[0].get_ydata(), best[:, k])
     assert "nsga2" in panels[0].get_title(loc="left")
+
+
+def test_attainment_surfaces_are_what_a_share_of_the_runs_dominates():
+    result = gx.minimize(gx.problems.get("zdt1"), "nsga2", generations=5, runs=4, population=20)
+    fronts = [front.F for front in result.runs.fronts]
+    for maximize, fronts_of_it in ((False, fronts), (True, [-front for front in fronts])):
+        pairs = zip(result.runs.fronts, fronts_of_it, strict=True)
+        runs = replace(result.runs, fronts=[replace(front, F=F) for front, F in pairs])
+        mirrored = Result(result, settings={**result.settings, "maximize": maximize}, runs=runs)
+        surfaces = figure_data.attainment({"": mirrored}, (0.25, 0.5, 1.0))
+        assert [s.label for s in surfaces] == ["25% of the runs", "50% of the runs", "100% of the runs"]
+        for surface, needed in zip(surfaces, (1, 2, 4), strict=True):
+            assert (np.diff(surface.x) > 0).all()  # so that steps lead the right way
+            sign = -1 if maximize else 1
+            for corner in sign * np.column_stack([surface.x, surface.y]):
+                dominating = sum(bool((front <= corner + 1e-12).all(axis=1).any()) for front in fronts)
+                nearer = sum(bool((front <= corner - 1e-9).all(axis=1).any()) for front in fronts)
+                assert dominating >= needed > nearer
+    axes = result.plot.attainment().axes[0]
+    assert axes.get_xlabel() == "f1" and len(axes.get_lines()) == 3
+
+
+def test_ranks_have_a_bar_over_what_does_not_differ():
+    study = gx.compare(["branin", "ackley", "levy"], ["random", "de", "cmaes"], runs=3, max_evaluations=1500)
+    data = figure_data.study_ranks(study)
+    assert data.names[-1] == "random" and data.ranks[-1] == 3 and data.ranks.sum() == pytest.approx(6)
+    assert data.difference == pytest.approx(2.343 * (3 * 4 / (6 * 3)) ** 0.5, abs=1e-3)
+    for first, last in data.groups:
+        assert data.ranks[last] - data.ranks[first] <= data.difference
+    texts = [text.get_text() for text in study.plot.critical_difference().axes[0].texts]
+    assert "3.00  random" in texts and "1" in texts
+    for lone in (gx.compare(["branin"], ["random", "de"], runs=2, max_evaluations=100), replace(study, kind="sweep")):
+        with pytest.raises(gx.InputError, match="at least two algorithms on at least two problems"):
+            lone.plot.critical_difference()
+    with pytest.raises(gx.InputError, match="every algorithm on every problem"):
+        replace(study, results=study.results[:4], labels=study.labels[:4]).plot.critical_difference()
+
+
+def test_importances_are_bars_with_the_most_important_on_top():
+    result = gx.minimize(lambda x: float(x[1] ** 2), [(-1, 1)] * 3, "de", blackbox=True, max_evaluations=60)
+    axes = result.plot.importances().axes[0]
+    assert axes.get_yticklabels()[0].get_text() == "x2" and axes.yaxis_inverted()
+    assert axes.patches[0].get_width() > 80
 
 
 def test_maps_are_side_by_side_and_labelled(single, ensemble):
@@ -384,7 +428,7 @@ def test_view_of_a_study(tmp_path):
     code, _ = call("view", tmp_path / "study", "--png", "--export", "csv", "-o", tmp_path / "out")
     assert code == 0
     assert {f.name for f in (tmp_path / "out").iterdir()} == {
-        "convergence.png", "ecdf.png", "runs.csv", "curves.csv", "summary.csv",
+        "convergence.png", "ecdf.png", "final.png", "runs.csv", "curves.csv", "summary.csv",
     }  # fmt: skip
     code, _ = call("view", tmp_path / "study", "--export", "json")
     data = json.loads((tmp_path / "study" / "export.json").read_text())

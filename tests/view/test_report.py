@@ -70,8 +70,10 @@ def test_evaluations_until_success_are_those_of_the_runs():
         for run in best
     ]
     reached = sorted(n for n in first if n is not None)
-    assert reached and soon.evaluations[: len(reached)].tolist() == reached
-    assert soon.share[-1] == len(reached) / 8
+    curve, steps = soon.curves[0], sorted(set(reached))
+    assert reached and curve.x[: len(steps)].tolist() == steps
+    assert curve.y[: len(steps)].tolist() == [sum(n <= step for n in reached) / 8 for step in steps]
+    assert curve.y[-1] == len(reached) / 8
     result.settings["target"] = None
     assert figure_data.target_hits(result).name == "share of targets reached"
     assert figure_data.target_hits(make_result(gx.problems.get("branin"))) is None

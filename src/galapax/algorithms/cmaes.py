@@ -3,13 +3,16 @@
 Hansen (2016), The CMA Evolution Strategy: A Tutorial, arXiv:1604.00772; negative weights after Jastrebski & Arnold
 (2006), IEEE CEC, 2814-2821, doi:10.1109/CEC.2006.1688662; penalty for the box after Hansen, Niederberger, Guzzella &
 Koumoutsakos (2009), IEEE Trans. Evol. Comput. 13(1):180-197, doi:10.1109/TEVC.2008.924423; the diagonal form after Ros
-& Hansen (2008), PPSN X, 296-305, doi:10.1007/978-3-540-87700-4_30.
+& Hansen (2008), PPSN X, 296-305, doi:10.1007/978-3-540-87700-4_30; the surrogate after Hansen (2019), GECCO, 664-672,
+doi:10.1145/3321707.3321842.
 
 Differs from the papers: the box is scaled to the unit cube; a Cholesky factor takes the place of the symmetric root, as
 in Krause, Arbones & Igel (2016), NIPS, which changes no invariance and costs a tenth; a point outside the box is
 evaluated where it is clipped to, so that nothing outside is ever evaluated; the scale of the penalty is a smoothed mean
 of interquartile ranges and not their median over a window; a search stagnates when neither its best value nor the mean
 of its better half has become better for long. With constraints, feasible points rank first, then the less violated.
+With a surrogate a step evaluates a few samples, the best by the model first; the distribution moves once the model
+agrees with the latest values, or all samples have theirs.
 """
 
 from __future__ import annotations
@@ -30,6 +33,19 @@ from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape,
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
 from galapax.operators.selection import best_index, no_worse, rank_by_fitness, set_first, take_row, tree_where
+from galapax.operators.surrogate import (
+    MAX_COMPARED,
+    MIN_COMPARED,
+    SampleArchive,
+    Surrogate,
+    agrees,
+    append_samples,
+    count_coefficients,
+    create_archive,
+    fit_surrogate,
+    latest_rows,
+    minimize_in_ball,
+)
 
 MIN_DIAGONAL_DIM = 300  # variables from which on the matrix is diagonal, unless the user says otherwise
 FIRST_STEP, FIRST_STEP_RADIUS = 0.2, 1.3  # of the box: the first step, and its length over all variables, if less
@@ -45,6 +61,9 @@ GROWTH_GENERATIONS = 100  # for which there must be evaluations for so many gene
 MIN_GENERATIONS_PER_VARIABLE = 10  # that more samples than usual must leave
 LAST_PATIENCE = 1e6  # of a search after which there is no larger one
 MAX_STEP_GROWTH = 1e3  # a distribution so many times as wide as the first one diverges
+# evaluations of a black box for each variable up to which a surrogate is the default: few, so each must be dear
+MAX_SURROGATE_EVALUATIONS_PER_VARIABLE = 1000
+ARCHIVE_SHARE = 2  # latest points that a surrogate is fitted to, for each coefficient or sample
 
 
 class StrategyParameters(NamedTuple):
@@ -136,6 +155,15 @@ class SearchHealth(NamedTuple):
     stuck: Array  # whether it cannot get on
 
 
+class SurrogateState(NamedTuple):
+    """What a surrogate needs between two steps of the same or the next generation of samples."""
+
+    archive: SampleArchive
+    values: Array  # (n,) of the candidates; NaN where one was not evaluated
+    n_next: Array  # int32, how many of the first candidates are evaluated next
+    gained: Array  # whether the best value became less since the distribution moved
+
+
 class CMAESState(NamedTuple):
     candidates: Array  # (n, d) waiting for their evaluation
     normals: Array  # (n, d) the standard normal numbers that made them
@@ -144,6 +172,7 @@ class CMAESState(NamedTuple):
     walls: BoundaryPenalty
     progress: SearchHealth
     bounds: Bounds
+    surrogate: SurrogateState | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -158,6 +187,10 @@ class CMAES(Algorithm[CMAESState]):
     diagonal: learn the variances alone, for many variables; by default from 300 on.
     patience: of random values, after how many times the generations in which chance may hide the progress the search
         ends, if the budget has room for one with more samples; twice as many are then the default.
+    surrogate: evaluate only as many samples as it takes to trust a quadratic model's ranking of the others, for real
+        variables without constraints. A generation is then what is evaluated at a time. By default for black boxes with
+        at most 1000 evaluations per variable.
+    batch: with a surrogate, samples that are evaluated at a time, at least; by default one for each worker.
     """
 
     population: int = static(None)
@@ -165,6 +198,8 @@ class CMAES(Algorithm[CMAESState]):
     sigma0: float | None = None
     diagonal: bool = static(None)
     patience: float | None = None
+    surrogate: bool | None = static(None)
+    batch: int = static(None)
     constants: StrategyParameters | None = None  # follow from the others
 
     # samples must stay as they were drawn, and `widen_discrete` sees to integers; it knows by itself when it is done
@@ -180,6 +215,9 @@ class CMAES(Algorithm[CMAESState]):
         if self.sigma0 is not None:
             check_positive(self.sigma0, "sigma0")
         check_bool(self.diagonal, "diagonal")
+        check_bool(self.surrogate, "surrogate")
+        if self.batch is not None:
+            check_integer(self.batch, "batch", 1, "at least one sample is evaluated at a time")
         if self.patience is not None:
             check_positive(self.patience, "patience")
 
@@ -210,7 +248,7 @@ class CMAES(Algorithm[CMAESState]):
 
     def evaluations(self, state: CMAESState, number: Array | int) -> Array | int:
         assert self.constants is not None
-        return self.constants.count
+        return self.constants.count if state.surrogate is None else state.surrogate.n_next
 
     def with_smaller_spread(self, factor: float) -> Self:
         return dataclasses.replace(self, sigma0=(self.sigma0 or FIRST_STEP) * factor)
@@ -229,7 +267,18 @@ class CMAES(Algorithm[CMAESState]):
         start, worst = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
         progress = SearchHealth(start, worst, start, start, step, jnp.zeros((), bool))
         x, normals = self.sample(key_sample, now, bounds)
-        return CMAESState(x, normals, empty_population(x, shape), now, walls, progress, bounds)
+        state = CMAESState(x, normals, empty_population(x, shape), now, walls, progress, bounds)
+        if not self.surrogate or shape.constrained or bounds.grid is not None:
+            return state
+        return state._replace(surrogate=self.create_surrogate(x))
+
+    def create_surrogate(self, x: Array) -> SurrogateState:
+        """The state of a surrogate before the first values of candidates x (n, d)."""
+        assert self.constants is not None
+        n, dim = x.shape
+        archive = create_archive(ARCHIVE_SHARE * max(count_coefficients(dim), n), dim, x.dtype)
+        n_first = jnp.asarray(self.constants.count, jnp.int32)
+        return SurrogateState(archive, jnp.full(n, jnp.nan, x.dtype), n_first, jnp.zeros((), bool))
 
     def with_initial_points(self, state: CMAESState, points: Array) -> CMAESState:
         """The first point is the mean; the others take the place of samples around it. A single one is a place to start
@@ -263,21 +312,18 @@ class CMAES(Algorithm[CMAESState]):
         candidates = self.place(now, state.normals, bounds)
         parents = set_first(state.parents, take_row(known, best_index(known)))
         progress = state.progress._replace(first_step=now.step)
-        return state._replace(candidates=candidates, parents=parents, now=now, progress=progress)
+        surrogate = state.surrogate
+        if surrogate is not None:
+            archive = append_samples(surrogate.archive, x, known.fitness, jnp.ones(x.shape[0], bool))
+            surrogate = surrogate._replace(archive=archive)
+        return state._replace(candidates=candidates, parents=parents, now=now, progress=progress, surrogate=surrogate)
 
     def with_immigrants(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
         """Points from elsewhere are judged where they are, and move the distribution as far as a sample could.
 
         Hansen (2011), Injecting external solutions into CMA-ES, arXiv:1110.4181.
         """
-        bounds, now = state.bounds, state.now
-        moves = ((points - bounds.lower) / bounds.span - now.mean) / now.step
-        immigrant_normals = (
-            moves / now.root
-            if self.diagonal
-            else lax.linalg.triangular_solve(now.root, moves.T, left_side=True, lower=True).T
-        )
-        normals = state.normals.at[rows].set(shorten(immigrant_normals))
+        normals = state.normals.at[rows].set(shorten(self.find_normals(state.now, points, state.bounds)))
         return state._replace(candidates=state.candidates.at[rows].set(points), normals=normals)
 
     def sample(self, key: Array, now: Distribution, bounds: Bounds) -> tuple[Array, Array]:
@@ -290,32 +336,110 @@ class CMAES(Algorithm[CMAESState]):
         unit = now.mean + now.step * self.transform(now, normals)
         return jnp.clip(bounds.lower + bounds.span * unit, bounds.lower, bounds.upper)
 
+    def find_normals(self, now: Distribution, points: Array, bounds: Bounds) -> Array:
+        """The normal numbers (k, d) that stand for these points."""
+        moves = ((points - bounds.lower) / bounds.span - now.mean) / now.step
+        if self.diagonal:
+            return moves / now.root
+        return lax.linalg.triangular_solve(now.root, moves.T, left_side=True, lower=True).T
+
     def transform(self, now: Distribution, normals: Array) -> Array:
         """Normal numbers (n, d) with the distribution's covariance."""
         return normals * now.root if self.diagonal else _product(normals, now.root.T)
 
     def step(self, key: Array, state: CMAESState, evaluation: CandidateEvaluation) -> CMAESState:
         """Rank the samples, move the distribution towards the good and away from the bad, and sample it."""
+        samples = as_population(state.candidates, evaluation)
+        best, old = take_row(samples, best_index(samples)), take_row(state.parents, 0)
+        gained = ~no_worse(old, best)
+        best = tree_where(gained, best, old)
+        if state.surrogate is not None:
+            return self.step_with_surrogate(key, state, samples, best, gained[0])
+        return self.move(key, state, samples.fitness, samples.violation, set_first(samples, best), gained[0])
+
+    def move(
+        self, key: Array, state: CMAESState, fitness: Array, violation: Array | None, parents: Population, gained: Array
+    ) -> CMAESState:
+        """The next generation after samples with these values (n,). gained: whether the best value became less."""
         now, bounds = state.now, state.bounds
         k = self.constants
         assert k is not None
-        samples, moves = as_population(state.candidates, evaluation), self.transform(now, state.normals)
-        beyond = now.mean + now.step * moves
-        penalty = jnp.sum(state.walls.weights * (beyond - jnp.clip(beyond, 0, 1)) ** 2, axis=1) / bounds.dim
-        judged = samples.fitness + penalty
-        rank = rank_by_fitness(judged, samples.violation)
+        moves = self.transform(now, state.normals)
+        judged = fitness + penalize(state, moves)
+        rank = rank_by_fitness(judged, violation)
         new, sound = self.update_distribution(k, state, moves, rank)
         new = self.widen_discrete(new, bounds)
         walls = update_boundary_penalty(
-            state.walls, now, new, self.variances(now), samples.fitness, rank, state.progress.age, k
-        )
-        best, old = take_row(samples, best_index(samples)), take_row(state.parents, 0)
-        gained = ~no_worse(old, best)
-        parents = set_first(samples, tree_where(gained, best, old))
+            state.walls, now, new, self.variances(now), fitness, rank, state.progress.age, k
+        )  # fmt: skip
         # with the penalty: in a corner of the box many samples have the same value, and yet it goes on
-        progress = self.update_health(state.progress, gained[0], judged, rank, new, sound, k)
+        progress = self.update_health(state.progress, gained, judged, rank, new, sound, k)
         x, normals = self.sample(key, new, bounds)
-        return CMAESState(x, normals, parents, new, walls, progress, bounds)
+        return state._replace(candidates=x, normals=normals, parents=parents, now=new, walls=walls, progress=progress)
+
+    def step_with_surrogate(
+        self, key: Array, state: CMAESState, samples: Population, best: Population, gained: Array
+    ) -> CMAESState:
+        """Fit the model to the latest values. Move the distribution if the model agrees with them, or if all samples
+        have values; else choose the samples to evaluate next.
+        """
+        before, now, bounds, k = state.surrogate, state.now, state.bounds, self.constants
+        assert before is not None and k is not None
+        places = jnp.arange(self.population)
+        is_new, is_sample = places < before.n_next, places < k.count
+        values = jnp.where(is_new, samples.fitness, before.values)
+        archive = append_samples(before.archive, samples.x, samples.fitness, is_new)
+        points = self.find_normals(now, archive.x, bounds)
+        model = fit_surrogate(points, jnp.where(jnp.arange(len(points)) < archive.n_points, archive.values, jnp.inf))
+        is_known = ~jnp.isnan(values)
+        n_known = jnp.sum(is_known)
+        n_compared = jnp.maximum(MIN_COMPARED, jnp.minimum(1.2 * n_known, 0.75 * k.count))
+        agreed = agrees(model, archive, points, n_compared, max(MIN_COMPARED, min(MAX_COMPARED, self.population)))
+        is_complete = n_known >= k.count
+
+        predicted = model.predict(self.find_normals(now, state.candidates, bounds))
+        shift = jnp.min(jnp.where(is_known, values, jnp.inf)) - jnp.min(jnp.where(is_sample, predicted, jnp.inf))
+        ranked = jnp.where(is_known & jnp.isinf(values), jnp.inf, predicted + shift)
+        fitness = jnp.where(is_sample, jnp.where(is_complete, values, ranked), jnp.inf)
+        rows = latest_rows(archive, self.population)
+        latest = Population(archive.x[rows], archive.values[rows][:, None], None)
+        parents = set_first(latest, best)
+        gained = before.gained | gained
+
+        moved = self.insert_minimum(self.move(key, state, fitness, None, parents, gained), now, model)
+        has_moved = agreed | is_complete
+        state = jax.tree.map(
+            lambda a, b: jnp.where(has_moved, a, b), moved, state._replace(parents=parents)
+        )._replace(bounds=bounds)  # fmt: skip
+        values = jnp.where(has_moved, jnp.nan, values)
+
+        predicted = model.predict(self.find_normals(now, state.candidates, bounds)) + penalize(
+            state, self.transform(state.now, state.normals)
+        )
+        is_waiting = is_sample & jnp.isnan(values)
+        order = jnp.lexsort((predicted, jnp.where(is_waiting, 0, jnp.where(is_sample, 1, 2))))
+        n_next = jnp.where(model.is_fitted, jnp.where(has_moved, 1, (n_known + 1) // 2), k.count)
+        n_next = jnp.minimum(jnp.maximum(n_next, self.batch or 1), jnp.sum(is_waiting)).astype(jnp.int32)
+        return state._replace(
+            candidates=state.candidates[order],
+            normals=state.normals[order],
+            surrogate=SurrogateState(archive, values[order], n_next, gained & ~has_moved),
+        )
+
+    def insert_minimum(self, state: CMAESState, before: Distribution, model: Surrogate) -> CMAESState:
+        """Put the model's minimum in the place of the first sample in every other generation, no longer than a sample
+        could be. before: the distribution in whose coordinates the model is.
+        """
+        bounds, dim = state.bounds, state.bounds.dim
+        minimum = minimize_in_ball(model, dim, math.sqrt(dim) + 2)[None]
+        point = self.place(before, minimum, bounds)
+        normals = shorten(self.find_normals(state.now, point, bounds))
+        is_due = model.is_fitted & (state.progress.age % 2 == 1) & jnp.all(jnp.isfinite(normals))
+        normals = jnp.where(is_due, normals, state.normals[:1])
+        return state._replace(
+            candidates=state.candidates.at[:1].set(self.place(state.now, normals, bounds)),
+            normals=state.normals.at[:1].set(normals),
+        )
 
     def update_distribution(
         self, k: StrategyParameters, state: CMAESState, moves: Array, rank: Array
@@ -424,6 +548,17 @@ class CMAES(Algorithm[CMAESState]):
         if best.violation is not None and last.violation is not None:
             better = (best.violation[0] < last.violation[0]) | ((best.violation[0] == last.violation[0]) & better)
         return better & ~near[0]
+
+
+def is_for_surrogate(evaluations: int | None, dim: int) -> bool:
+    """Return whether a black box of `dim` variables has so few evaluations that a surrogate pays."""
+    return evaluations is not None and evaluations <= MAX_SURROGATE_EVALUATIONS_PER_VARIABLE * dim
+
+
+def penalize(state: CMAESState, moves: Array) -> Array:
+    """The penalty (n,) of candidates that were drawn outside the box. moves: (n, d) from the mean, in steps."""
+    beyond = state.now.mean + state.now.step * moves
+    return jnp.sum(state.walls.weights * (beyond - jnp.clip(beyond, 0, 1)) ** 2, axis=1) / moves.shape[1]
 
 
 def update_boundary_penalty(

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.special import log_ndtr
 
-from galapax.core.algorithm import Algorithm, Budget, Traits, static
+from galapax.core.algorithm import Algorithm, Budget, Forecast, Traits, static
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
@@ -45,6 +45,8 @@ OPTIMISM = 1.0  # standard deviations below the mean at which the front may be, 
 REFERENCE_MARGIN = 0.1  # by which the reference point exceeds the front, share of its range
 FAILURE_LENGTH = 0.1  # how far a failed evaluation makes others doubtful, share of the box's diagonal
 PRIOR_SUCCESSES = 0.1  # that the chance of success begins with
+FORECAST_POINTS = 48  # between neighbours of the front, where the models say how it continues
+INTERVAL = 1.96  # standard deviations to both sides of a mean that hold 95 %
 
 
 class EHVIState(NamedTuple):
@@ -54,7 +56,18 @@ class EHVIState(NamedTuple):
     n_evaluated: Array  # int32
     hyperparameters: Array  # (m + p + q, d + 4) of a process for each number that an evaluation gives
     design: Array  # (initial + k, d) points of the unit box before there are models
+    expected: Array  # (k, 3, m) of the candidates, see Forecast
+    expected_front: Array  # (s, 3, m)
     bounds: Bounds
+
+
+class Scale(NamedTuple):
+    """How the values of objectives were compressed and standardised, (m,) each."""
+
+    middle: Array
+    unit: Array
+    mean: Array
+    spread: Array
 
 
 class Knowledge(NamedTuple):
@@ -62,6 +75,7 @@ class Knowledge(NamedTuple):
 
     sample: Sample
     values: Array  # (m + p + q, n) standardised
+    scale: Scale
     processes: Process  # stacked, one for each row of the values
     is_feasible: Array  # (n,) bool
     has_failed: Array  # (n,) bool
@@ -135,8 +149,13 @@ class EHVI(Algorithm[EHVIState]):
             n_evaluated=jnp.int32(0),
             hyperparameters=jnp.broadcast_to(mean.astype(dtype), (n_outputs, mean.shape[0])),
             design=design,
+            expected=jnp.full((self.population, 3, shape.objectives), jnp.nan, dtype),
+            expected_front=jnp.full((FORECAST_POINTS, 3, shape.objectives), jnp.nan, dtype),
             bounds=bounds,
         )
+
+    def forecast(self, state: EHVIState) -> Forecast:
+        return Forecast(state.candidates, state.expected, state.expected_front)
 
     def with_known_values(self, state: EHVIState, x: Array, evaluation: CandidateEvaluation) -> EHVIState:
         """Add evaluated points to the list, which becomes longer by as many; they count as points of the design."""
@@ -156,15 +175,12 @@ class EHVI(Algorithm[EHVIState]):
         shape = Shape(evaluation.objectives.shape[1], n_ineq, state.constraints.shape[1] - n_ineq)
         n_evaluated = state.n_evaluated
 
-        def sample_design(state: EHVIState) -> tuple[Array, Array]:
+        def sample_design(state: EHVIState) -> EHVIState:
             u = lax.dynamic_slice_in_dim(state.design, n_evaluated, k)
-            return leave_unit_box(u, state.bounds), state.hyperparameters
+            return state._replace(candidates=leave_unit_box(u, state.bounds))
 
-        def search_models(state: EHVIState) -> tuple[Array, Array]:
-            return propose(key, state, k, shape)
-
-        candidates, hyperparameters = lax.cond(n_evaluated < self.initial, sample_design, search_models, state)
-        return state._replace(candidates=round_codes(candidates, state.bounds), hyperparameters=hyperparameters)
+        state = lax.cond(n_evaluated < self.initial, sample_design, lambda s: propose(key, s, k, shape), state)
+        return state._replace(candidates=round_codes(state.candidates, state.bounds))
 
 
 def is_for_front_models(evaluations: int | None, dim: int, objectives: int) -> bool:
@@ -204,12 +220,22 @@ def leave_unit_box(u: Array, bounds: Bounds) -> Array:
     return jnp.clip(bounds.lower + u * bounds.span, bounds.lower, bounds.upper)
 
 
-def compress(values: Array, is_known: Array) -> Array:
-    """Values (n,) in units of their spread; those above the median only by the logarithm of how far they are above."""
+def compress(values: Array, is_known: Array) -> tuple[Array, Array, Array]:
+    """Values (n,) in units of their spread; those above the median only by the logarithm of how far they are above.
+
+    Also the median and the unit.
+    """
     low, middle = jnp.nanquantile(jnp.where(is_known, values, jnp.nan), jnp.array([0.0, 0.5]))
     unit = jnp.maximum(middle - low, jnp.finfo(values.dtype).tiny)
     excess = (values - middle) / unit
-    return jnp.where(is_known, jnp.where(excess > 0, jnp.log1p(jnp.maximum(excess, 0)), excess), 0.0)
+    compressed = jnp.where(excess > 0, jnp.log1p(jnp.maximum(excess, 0)), excess)
+    return jnp.where(is_known, compressed, 0.0), middle, unit
+
+
+def restore(standardised: Array, scale: Scale) -> Array:
+    """Objectives (..., m) in the user's units, from compressed and standardised ones."""
+    excess = standardised * scale.spread + scale.mean
+    return scale.middle + scale.unit * jnp.where(excess > 0, jnp.expm1(jnp.maximum(excess, 0)), excess)
 
 
 def compress_constraint(values: Array, is_known: Array) -> Array:
@@ -228,11 +254,10 @@ def standardise(values: Array, is_known: Array) -> tuple[Array, Array, Array]:
     return jnp.where(is_known, (values - mean) / spread, 0.0), mean, spread
 
 
-def propose(key: Array, state: EHVIState, k: int, shape: Shape) -> tuple[Array, Array]:
-    """The next k points, and the hyper-parameters of the models that chose them."""
+def propose(key: Array, state: EHVIState, k: int, shape: Shape) -> EHVIState:
+    """The state with the next k points, the models' hyper-parameters and what the models expect."""
     bounds = state.bounds
     knowledge = model(state, shape)
-    vectors = knowledge.processes.vector
 
     def choose(j: Array, carry: tuple[Knowledge, Array]) -> tuple[Knowledge, Array]:
         knowledge, chosen = carry
@@ -240,7 +265,38 @@ def propose(key: Array, state: EHVIState, k: int, shape: Shape) -> tuple[Array, 
         return believe(knowledge, state.n_evaluated + j, u, shape), chosen.at[j].set(u)
 
     _, chosen = lax.fori_loop(0, k, choose, (knowledge, jnp.zeros((k, bounds.dim), state.candidates.dtype)))
-    return leave_unit_box(chosen, bounds), vectors
+    expected, expected_front = predict_objectives(knowledge, chosen, bounds, shape)
+    return state._replace(
+        candidates=leave_unit_box(chosen, bounds),
+        hyperparameters=knowledge.processes.vector,
+        expected=expected,
+        expected_front=expected_front,
+    )
+
+
+def predict_objectives(knowledge: Knowledge, chosen: Array, bounds: Bounds, shape: Shape) -> tuple[Array, Array]:
+    """What is expected at the chosen points (k, d), (k, 3, m), and between neighbours of the front, (s, 3, m).
+
+    Neighbours along the first objective. Points that the front is expected to dominate, or that are expected to be
+    infeasible, are NaN.
+    """
+    u, m = knowledge.sample.u, shape.objectives
+    values = knowledge.values[:m].T
+    is_on_front = find_front(values, knowledge.is_feasible)
+    order, count = jnp.argsort(jnp.where(is_on_front, values[:, 0], jnp.inf)), jnp.sum(is_on_front)
+    places = jnp.linspace(0.0, 1.0, FORECAST_POINTS + 2, dtype=u.dtype)[1:-1] * jnp.maximum(count - 1, 0)
+    before = jnp.floor(places).astype(jnp.int32)
+    share = (places - before)[:, None]
+    between = (1 - share) * u[order[before]] + share * u[order[jnp.minimum(before + 1, len(order) - 1)]]
+    between = (round_codes(leave_unit_box(between, bounds), bounds) - bounds.lower) / bounds.span
+    means, deviations = jax.vmap(lambda u: predict_all(knowledge, u))(jnp.concatenate([chosen, between]))
+    steps = jnp.array([-INTERVAL, 0.0, INTERVAL], u.dtype)[:, None]
+    rows = restore(means[:, None, :m] + steps * deviations[:, None, :m], knowledge.scale)  # (k + s, 3, m)
+    k, middle = len(chosen), means[len(chosen) :]
+    is_worse = jnp.all(values <= middle[:, None, :m], axis=2) & knowledge.is_feasible
+    is_shown = ~jnp.any(is_worse, axis=1) & (count > 1)
+    is_shown &= jnp.all(middle[:, m : m + shape.ineq] <= knowledge.thresholds[: shape.ineq], axis=1)
+    return rows[:k], jnp.where(is_shown[:, None, None], rows[k:], jnp.nan)
 
 
 def model(state: EHVIState, shape: Shape) -> Knowledge:
@@ -248,18 +304,22 @@ def model(state: EHVIState, shape: Shape) -> Knowledge:
     bounds, objectives, violation = state.bounds, state.parents.objectives, state.parents.violation
     is_past = jnp.arange(len(objectives)) < state.n_evaluated
     is_known = is_past & jnp.all(jnp.isfinite(objectives), axis=1)
-    columns = [compress(objectives[:, j], is_known) for j in range(shape.objectives)]
-    columns += [compress_constraint(state.constraints[:, j], is_known) for j in range(shape.ineq + shape.eq)]
-    values, means, spreads = jax.vmap(standardise, in_axes=(0, None))(jnp.stack(columns), is_known)
+    columns, middle, unit = jax.vmap(compress, in_axes=(1, None))(objectives, is_known)
+    if shape.constrained:
+        compressed = jax.vmap(compress_constraint, in_axes=(1, None))(state.constraints, is_known)
+        columns = jnp.concatenate([columns, compressed])
+    values, means, spreads = jax.vmap(standardise, in_axes=(0, None))(columns, is_known)
     unordered = jnp.zeros(bounds.dim, bool) if bounds.grid is None else jnp.asarray(bounds.grid.unordered)
     sample = Sample((state.parents.x - bounds.lower) / bounds.span, unordered, is_known)
+    m = shape.objectives
     return Knowledge(
         sample,
         values,
+        Scale(middle, unit, means[:m], spreads[:m]),
         jax.vmap(lambda values, start: fit(sample, values, start, FIT_EVALUATIONS))(values, state.hyperparameters),
         is_known if violation is None else is_known & (violation <= 0),
         is_past & ~is_known,
-        (-means / spreads)[shape.objectives :],
+        (-means / spreads)[m:],
     )
 
 

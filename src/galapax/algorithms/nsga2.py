@@ -95,7 +95,7 @@ class NSGA2(Algorithm[NSGA2State]):
     differences: float | None = None
     published: bool = static(False)
 
-    traits: ClassVar[Traits] = Traits(multi_objective=True)
+    traits: ClassVar[Traits] = Traits(multi_objective=True, max_fused_front=1024)
 
     def validate(self) -> None:
         check_integer(self.population, "population", 2, "each child needs two parents")

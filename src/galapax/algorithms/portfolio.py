@@ -14,29 +14,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from galapax.algorithms.cmaes import CMAES, GROWTH
 from galapax.algorithms.lshade import LSHADE
-from galapax.core.algorithm import Algorithm, Traits, scale_spread, static
-from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
-from galapax.core.restarts import (
+from galapax.algorithms.separable import MAX_SEPARABLE_VALUES, SeparabilityTest, SeparableSearch
+from galapax.core.algorithm import (
     BIPOP,
     MAX_DOUBLINGS,
+    Algorithm,
+    Budget,
     NextSearch,
     Restarts,
     SearchSummary,
     find_agreeing_searches,
+    scale_spread,
     search_with_doubled_population,
 )
-from galapax.core.stop import STOP_CODES, Stop
-from galapax.numerics import random
-from galapax.operators.sampling import sample_uniform
+from galapax.core.problem import Shape
+from galapax.core.stop import Stop
 
 FIRST_REPEAT_SHRINK = 0.1  # of the first step: the second search is a local one
 MAX_REPEAT_COST = 2.0  # evaluations of the second search, in units of the first one's
@@ -50,51 +47,8 @@ MIN_LSHADE_EVALUATIONS_PER_VARIABLE = 400  # with a smaller share of the budget 
 MAX_LSHADE_SEARCHES = 3  # the first, and others that verify its answer
 MIN_GENERATIONS_UNDER_NOISE = 30  # for which a larger population must have evaluations
 UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple of the evaluations before it
-ADDITIVE_ROUNDING = 1e3  # error of a sum of values, in units of the last place of the largest
-
-
-class SeparabilityState(NamedTuple):
-    candidates: Array  # (n, d) two points, then pairs that exchange some of their variables
-    parents: Population
-    is_separable: Array
-    bounds: Bounds
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class SeparabilityTest(Algorithm[SeparabilityState]):
-    """Tests whether the objective is a sum of functions of single variables; it converges if it is.
-
-    Two random points exchange the variables of a set S. If the objective is a sum, the values of the two new points add
-    up to those of the old ones. Each pair of variables is divided by one of ceil(log2 d) sets.
-
-    population: 2 + 2 ceil(log2 d).
-    """
-
-    population: int = static(2)
-
-    traits: ClassVar[Traits] = Traits(rounds_discrete=True, termination_every=1)
-
-    def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> SeparabilityState:
-        key_points, key_codes = random.split(key)
-        points = sample_uniform(key_points, bounds, 2)
-        codes = jnp.argsort(random.uniform(key_codes, (bounds.dim,), bounds.lower.dtype)).astype(jnp.int32)
-        in_set = (codes[None, :] >> jnp.arange(self.population // 2 - 1, dtype=jnp.int32)[:, None]) & 1
-        pairs = jnp.where(in_set[:, None, :] == jnp.array([0, 1])[None, :, None], points[0], points[1])
-        x = jnp.concatenate([points, pairs.reshape(-1, bounds.dim)])
-        return SeparabilityState(x, empty_population(x, shape), jnp.zeros((), bool), bounds)
-
-    def step(self, key: Array, state: SeparabilityState, evaluation: CandidateEvaluation) -> SeparabilityState:
-        points = as_population(state.candidates, evaluation)
-        sums = points.fitness.reshape(-1, 2).sum(axis=1)
-        largest = jnp.max(jnp.abs(points.fitness))
-        rounding = ADDITIVE_ROUNDING * jnp.finfo(sums.dtype).eps * largest
-        is_separable = jnp.all(jnp.abs(sums - sums[0]) <= rounding)  # False if one is NaN
-        return state._replace(parents=points, is_separable=is_separable)
-
-    def termination(self, state: SeparabilityState, bounds: Bounds, tolerance: Array) -> Array:
-        del bounds, tolerance
-        return jnp.where(state.is_separable, STOP_CODES[Stop.TOLERANCE], STOP_CODES[Stop.STALL])
+MAX_SEPARABLE_SEARCHES = 5  # line by line, of a sum over the variables
+MIN_SEPARABLE_EVALUATIONS_PER_VARIABLE = 200  # that such a search should have
 
 
 @dataclass(frozen=True)
@@ -103,7 +57,8 @@ class Portfolio(Restarts):
 
     1. As long as all searches agree, the first is repeated from other places and with shorter first steps: searches
        that begin wide tend to the widest basin, and would agree with each other.
-    2. If they disagree, a few evaluations tell whether the objective is a sum over its variables. Then L-SHADE is next.
+    2. If they disagree, a few evaluations tell whether the objective is a sum over its variables. Then each variable's
+       line is searched by itself, and if such searches disagree, L-SHADE is next.
     3. Otherwise the population doubles. As long as the last one ends below all searches before it, the next is the
        largest that the rest of the budget should suffice for.
     4. If that gains nothing more, L-SHADE has a share of the budget, and BIPOP has the rest.
@@ -116,6 +71,7 @@ class Portfolio(Restarts):
     """
 
     name = "portfolio"
+    ends_near_known = True
 
     share: float = 0.25
     descends: bool = False
@@ -129,20 +85,34 @@ class Portfolio(Restarts):
         agreeing = find_agreeing_searches(past)
         if self.descends and all(p.kind == "descent" for p in past) and 2 * sum(agreeing) >= len(past):
             return NextSearch(algorithm, "descent", generations=1, polish=True)
-        if past and all(agreeing):  # the same search needs no new program
-            return _repeat_first(algorithm, past, draw)
         searches = _select_cmaes(past)
         if not searches:
             return NextSearch(algorithm, "first")
+        converged = [p for p in past if p.kind != "descent" or p.stop is Stop.TOLERANCE]
+        if all(find_agreeing_searches(converged)):  # the same search needs no new program
+            return _repeat_first(algorithm, searches, draw)
         tests = [p for p in past if p.kind == "probe"]
         if not tests and len(searches[0].x) > 1:
-            return _separability_test(len(searches[0].x))
-        is_separable = any(p.stop is Stop.TOLERANCE for p in tests)
+            return NextSearch(SeparabilityTest(), "probe", generations=1)
+        is_refuted = any(p.kind == "separable" and p.stop is Stop.STALL for p in past)
+        is_separable = any(p.stop is Stop.TOLERANCE for p in tests) and not is_refuted
+        if is_separable and (search := self._search_lines(past, evaluations_left)) is not None:
+            return search
         if not is_separable and (larger := self._grow(algorithm, past, evaluations_left)) is not None:
             return larger
         budget = self._lshade_budget(past, agreeing, evaluations_left, is_separable)
         lshade = self._lshade_search(past, budget, evaluations_left)
         return lshade[0] if lshade else BIPOP().next(algorithm, searches, evaluations_left, draw)
+
+    def _search_lines(self, past: Sequence[SearchSummary], evaluations_left: float) -> NextSearch | None:
+        """Return another search of each variable's line by itself, None if these are over."""
+        dim, searches = len(past[0].x), [p for p in past if p.kind == "separable"]
+        is_over = len(searches) >= MAX_SEPARABLE_SEARCHES or any(p.stop is not Stop.TOLERANCE for p in searches)
+        search = SeparableSearch().bind(dim, Shape(), Budget())
+        is_large = search.population * dim > MAX_SEPARABLE_VALUES
+        if is_over or is_large or evaluations_left < MIN_SEPARABLE_EVALUATIONS_PER_VARIABLE * dim:
+            return None
+        return NextSearch(search, "separable")
 
     def _grow(self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float) -> NextSearch | None:
         """Return a search with a larger population, None if the last one gained nothing by it."""
@@ -227,10 +197,6 @@ def _repeat_first(algorithm: Algorithm, past: Sequence[SearchSummary], draw: Cal
     return NextSearch(local_search, "repeat", MAX_REPEAT_COST * past[0].evaluations)
 
 
-def _separability_test(dim: int) -> NextSearch:
-    return NextSearch(SeparabilityTest(population=2 + 2 * math.ceil(math.log2(dim))), "probe", generations=1)
-
-
 def _estimate_cost(searches: Sequence[SearchSummary], doublings: int) -> float:
     """Estimate the evaluations of a search with a larger population, by those of searches that began wide."""
     costs = [p.evaluations / 2.0 ** (COST_EXPONENT * p.doublings) for p in searches if p.kind in ("first", "large")]
@@ -273,4 +239,4 @@ class GrowingPopulations(Restarts):
 
 
 def _select_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:
-    return [p for p in past if p.kind not in ("evolution", "descent", "probe")]
+    return [p for p in past if p.kind not in ("evolution", "descent", "probe", "separable")]

@@ -132,15 +132,15 @@ def _study(
     target: float | None,
     stopped: Stop | None,
 ) -> Study:
-    """Of the cells that have a result."""
-    made = [i for i, result in enumerate(results) if result is not None]
+    """Build the study of the cells that have a result."""
+    computed = [i for i, result in enumerate(results) if result is not None]
     return Study(
         kind="sweep",
         axes=axes,
-        labels=[labels[i] for i in made],
+        labels=[labels[i] for i in computed],
         results=[measure_hypervolumes(result) for result in results if result is not None],
-        targets=[None if target is None else float(target)] * len(made),
-        message=message(stopped, len(made), len(results), "settings"),
+        targets=[None if target is None else float(target)] * len(computed),
+        message=message(stopped, len(computed), len(results), "settings"),
         stop=stopped or Stop.BUDGET,
     )
 
@@ -148,29 +148,29 @@ def _study(
 def cells(
     template: Algorithm, settings: dict[str, Any]
 ) -> tuple[dict[str, list[Any]], list[dict[str, object]], list[Algorithm]]:
-    """The axes, and for each combination its labels and its algorithm."""
+    """Return the axes, and for each combination its labels and its algorithm."""
     fields = _fields(template)
-    given = {name: settings.get(name, getattr(template, name)) for name in fields}
+    parameters = {name: settings.get(name, getattr(template, name)) for name in fields}
     # in the order in which the user named them, then those that came with an instance
     order = [name for name in settings if name in fields] + [name for name in fields if name not in settings]
-    axes = {name: _values(name, given[name]) for name in order if _is_list(given[name])}
+    axes = {name: _values(name, parameters[name]) for name in order if _is_list(parameters[name])}
     if not axes:
         raise InputError(
             f"nothing to sweep: give at least one hyper-parameter of {type(template).__name__} "
             f"({', '.join(fields)}) as a list of values."
         )
-    fixed = {name: value for name, value in given.items() if name not in axes}
+    fixed = {name: value for name, value in parameters.items() if name not in axes}
     combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    solvers = [dataclasses.replace(template, **fixed, **own) for own in combinations]  # type: ignore[type-var]
-    named = {name: [_label(v) for v in values] for name, values in axes.items()}
-    return named, [{name: _label(v) for name, v in own.items()} for own in combinations], solvers
+    solvers = [dataclasses.replace(template, **fixed, **swept) for swept in combinations]  # type: ignore[type-var]
+    axis_labels = {name: [_label(v) for v in values] for name, values in axes.items()}
+    return axis_labels, [{name: _label(v) for name, v in swept.items()} for swept in combinations], solvers
 
 
-def message(stopped: Stop | None, made: int, wanted: int, what: str) -> str:
-    """How a study ended."""
+def message(stopped: Stop | None, n_started: int, n_total: int, what: str) -> str:
+    """Say how a study ended."""
     if stopped is None:
-        return f"All {wanted} {what} completed."
-    return f"Stopped by {stopped.by}: {made} of {wanted} {what} were started; the last one may be incomplete."
+        return f"All {n_total} {what} completed."
+    return f"Stopped by {stopped.by}: {n_started} of {n_total} {what} were started; the last one may be incomplete."
 
 
 def _fields(algorithm: Algorithm) -> list[str]:
@@ -229,18 +229,20 @@ def compare(
     checkpoint, resume, compute: as in `minimize`.
     """
     arguments = locals()
-    chosen, seed = _problems(problems), random.resolve_seed(seed)
+    problems_by_name, seed = _problems(problems), random.resolve_seed(seed)
     solvers = _algorithms(algorithms)
     check_integer(runs, "runs", 2, "a single run does not show how much runs vary")
     if isinstance(within, Mapping):
         for name in within:
-            if name not in chosen:
-                raise InputError(f"within names {name!r}, which is not among the problems {', '.join(chosen)}.")
+            if name not in problems_by_name:
+                raise InputError(
+                    f"within names {name!r}, which is not among the problems {', '.join(problems_by_name)}."
+                )
     paired = check_bool(paired, "paired")
-    targets = {name: _target(problem, within) for name, problem in chosen.items()}
+    targets = {name: _target(problem, within) for name, problem in problems_by_name.items()}
     watchers = observers(progress=progress, checkpoint=checkpoint, resume=resume)
     tasks: dict[tuple[str, str], Task] = {}
-    for name, problem in chosen.items():
+    for name, problem in problems_by_name.items():
         for label, solver in solvers.items():
             options = resolve_options(problem, Options.parse(arguments | {"seed": seed, "polish": False}))
             tasks[name, label] = prepare_task(problem, (solver,), options)
@@ -261,7 +263,7 @@ def compare(
                 break
     return Study(
         kind="comparison",
-        axes={"problem": list(chosen), "algorithm": list(solvers)},
+        axes={"problem": list(problems_by_name), "algorithm": list(solvers)},
         labels=labels,
         results=results,
         targets=[targets[labels_of_cell["problem"]] for labels_of_cell in labels],
@@ -271,11 +273,12 @@ def compare(
     )
 
 
-def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
-    if isinstance(given, str | Problem | MinMaxProblem):
-        given = [given]
+def _problems(problems: Sequence[str | Problem]) -> dict[str, Problem]:
+    """Return the problems of a comparison by name."""
+    if isinstance(problems, str | Problem | MinMaxProblem):
+        problems = [problems]
     out: dict[str, Problem] = {}
-    for one in items(given, "compare needs a list of problems, names or Problems"):
+    for one in items(problems, "compare needs a list of problems, names or Problems"):
         problem = problem_registry.as_problem(one)
         if isinstance(problem, MinMaxProblem) or not isinstance(problem, Problem):
             raise InputError(f"compare takes names or Problem objects (no min-max problems); got {one!r}.")
@@ -287,12 +290,13 @@ def _problems(given: Sequence[str | Problem]) -> dict[str, Problem]:
     return out
 
 
-def _algorithms(given: object) -> dict[str, Algorithm]:
-    if isinstance(given, Mapping) and given:
-        return {clean_name(str(name), "a name"): registry.resolve_algorithm(one) for name, one in given.items()}
-    if isinstance(given, str | Algorithm):
-        given = [given]
-    listed = items(given, "compare needs a list of algorithms, names or instances")
+def _algorithms(algorithms: object) -> dict[str, Algorithm]:
+    """Return the algorithms of a comparison by label."""
+    if isinstance(algorithms, Mapping) and algorithms:
+        return {clean_name(str(name), "a name"): registry.resolve_algorithm(one) for name, one in algorithms.items()}
+    if isinstance(algorithms, str | Algorithm):
+        algorithms = [algorithms]
+    listed = items(algorithms, "compare needs a list of algorithms, names or instances")
     solvers = [registry.resolve_algorithm(one) for one in listed]
     if not solvers:
         raise InputError("compare needs at least one algorithm.")
@@ -307,14 +311,14 @@ def _algorithms(given: object) -> dict[str, Algorithm]:
 
 
 def _describe(name: str, solver: Algorithm) -> str:
-    """The name with the hyper-parameters that differ from the default."""
-    usual, own = registry.plain_settings(type(solver)()), registry.plain_settings(solver)
-    changed = [f"{k}={v}" for k, v in own.items() if v != usual[k]]
+    """Return the name with the hyper-parameters that differ from the default."""
+    defaults, settings = registry.plain_settings(type(solver)()), registry.plain_settings(solver)
+    changed = [f"{k}={v}" for k, v in settings.items() if v != defaults[k]]
     return f"{name} ({', '.join(changed)})" if changed else name
 
 
 def _target(problem: Problem, within: float | Mapping[str, float] | None) -> float | None:
-    """The value that a run on this problem has to reach."""
+    """Return the value that a run on this problem has to reach."""
     if within is None:
         return None
     if isinstance(within, Mapping):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -25,30 +24,21 @@ from galapax.api.trials import (
 from galapax.core.checks import abbreviate, check_bool, check_integer, check_range, pluralize
 from galapax.core.errors import InputError
 from galapax.core.options import Compute, Options, Workers, suggest_keywords
-from galapax.core.problem import CandidateEvaluation, EqTolerance, Maximize, Problem, Shape
+from galapax.core.problem import EqTolerance, Maximize, Problem, Shape
 from galapax.core.stop import Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, settings_of, tabulate_calls
 from galapax.execution.batch_runner import open_black_box
-from galapax.execution.observers import Best, Facts, Progress, Waiting, observers, open_observers
-from galapax.execution.polish import MAX_SLICE_RUNS, check_polish, refine_arguments, why_not_polishable
+from galapax.execution.niche_run import INFEASIBLE, MinimaRun, ScoreEvaluator, merge_violation, read_violation
+from galapax.execution.observers import Facts, Progress, observers, open_observers
+from galapax.execution.polish import check_polish, why_not_polishable
 from galapax.execution.solve import open_checkpoint
-from galapax.execution.state import BatchCheckpoint, CheckpointSession
-from galapax.execution.task import Task, default_evaluations, prepare_task, problem_of, resolve_options
-from galapax.local.niches import DescentEnds, Descents, Minimum, NicheSearch, estimate_unseen
-from galapax.local.refine import RefinedRuns, refine
+from galapax.execution.task import Task, prepare_task, problem_of, resolve_options
+from galapax.local.niches import Descents, Minimum, NicheSearch, estimate_unseen
 from galapax.numerics.compile_cache import CompileTimer
-from galapax.numerics.devices import on_cpu
-from galapax.objective.blackbox import BlackBox
-from galapax.objective.evaluation_log import summarise
-from galapax.objective.traced import Traced, evaluate_points
 from galapax.results.many_answers import Minima
 from galapax.results.result import History, Result, Runs, attach_replay
 
-DESCENT_ROWS = 16  # descents that a compiled program makes at once on a CPU
 SAME_MINIMUM = 1e-4  # minima of several runs that are nearer than this share of the box are one
-PROGRAM_ROWS = (16, 64, 256, 512, 1024, 2048, 4096)  # points that a compiled program evaluates at once on a CPU
-ACCELERATOR_ROWS = (1024, 16384)  # and elsewhere, where few sizes matter more
-INFEASIBLE = 1e300  # scores from here on are of infeasible points, the less the nearer to feasible
 
 
 @suggest_keywords
@@ -73,6 +63,7 @@ def minima(
     workers: int | Workers | Any = None,
     callback: Callable[[Progress], Any] | None = None,
     progress: bool | None = None,
+    live: Any = False,
     checkpoint: Any = None,
     resume: Any = None,
     compute: Compute | None = None,
@@ -85,13 +76,13 @@ def minima(
     whichever finds more.
 
     fun, bounds, ineq, eq, eq_tolerance, maximize, seed, max_seconds, blackbox, vectorized, workers, callback, progress,
-    checkpoint, resume, compute: as in `minimize`; one objective. A generation is here a round: a sample and the
+    live, checkpoint, resume, compute: as in `minimize`; one objective. A generation is here a round: a sample and the
         searches that begin there.
     global_only: only the best minima are of interest, and others that are equal to them to about 1e-6 of the range of
         the values. within: or those worse than the best by at most so much, in units of fun. By default all minima are.
     unseen: the search ends once it estimates that, of the random points from which minima of interest are reached, no
         more than this share lead to ones that it does not know (`result.unseen`); 0 uses all evaluations.
-    max_evaluations: at most so many a run. The default is 10 000 for each variable, at least 20 000 and at most a
+    max_evaluations: at most so many a run. The default is 25 000 for each variable, at least 100 000 and at most a
         million. A gradient counts as 4 evaluations.
     polish: False searches by values alone; True insists on gradients.
     runs: so many independent searches, computed together. The table is then that of all of them, and `result.run(k)`
@@ -102,7 +93,7 @@ def minima(
     arguments, began = locals(), time.perf_counter()
     problem, _ = problem_of(fun, bounds, CMAES(), ineq, eq, eq_tolerance)
     if max_evaluations is None:
-        arguments["max_evaluations"] = default_evaluations(problem.dim)
+        arguments["max_evaluations"] = default_limit(problem.dim)
     options = resolve_options(problem, Options.parse(arguments))
     limit = parse_interest(global_only, within, unseen)
     if options.workers.asynchronous:
@@ -114,14 +105,14 @@ def minima(
     task = prepare_task(problem, (CMAES(),), replace(options, generations=1))
     check_polish(task)
     descends = options.polish is not False and may_descend(task)
-    watchers = observers(callback, progress, None, checkpoint, resume)
+    watchers = observers(callback, progress, live, checkpoint, resume)
     watchers = replace(watchers, title=f"{problem.name} · minima")
     facts = {name: str(arguments[name]) for name in ("global_only", "within", "unseen", "max_evaluations")}
     with (
         interrupts() as interrupt_state,
         jax.enable_x64(task.dtype == "float64"),
-        open_observers(watchers, lambda: Facts(problem, {}, 0, None, False)) as (show, _),
-        open_black_box(task) as box,
+        open_observers(watchers, lambda: describe_search(task)) as (show, page),
+        open_black_box(task, interrupt_state) as box,
         open_checkpoint(task, watchers, interrupt_state, facts) as journal,
     ):
         assert options.max_evaluations is not None and options.seed is not None
@@ -138,18 +129,31 @@ def minima(
             )
             for number in range(options.first_run, options.first_run + options.n_runs)
         ]
-        run = MinimaRun(task, searches, evaluator, began, watchers.callback, show, journal)
+        run = MinimaRun(task, searches, evaluator, began, watchers.callback, show, page, journal)
         if box is not None:
-            interrupt_state.raises = lambda: box.calling
             if max_seconds is not None:
                 box.late = run.is_late
             box.recall(None if journal is None else journal.memory)
         stop = run.finish(lambda: bool(interrupt_state.seen))
         result = assemble(task, searches, evaluator, stop, float(unseen), began)
+        if page is not None:
+            page.finish(result.message)
         if run.callback_error is not None:
             run.callback_error.result = result  # type: ignore[attr-defined]
             raise run.callback_error
         return result
+
+
+def default_limit(dim: int) -> int:
+    """Return how many evaluations a search for minima may make by default: many minima take more than one."""
+    return min(max(100_000, 25_000 * dim), 1_000_000)
+
+
+def describe_search(task: Task) -> Facts:
+    """Return the facts that the live page shows."""
+    settings = settings_of(task) | {"algorithm": "minima", "hyperparameters": {}, "generations": None}
+    contours = not task.options.blackbox and isinstance(task.problem, Problem)
+    return Facts(task.problem, settings, task.population, None, contours)
 
 
 def parse_interest(global_only: object, within: object, unseen: object) -> float:
@@ -196,7 +200,7 @@ class MinimaOptimizer:
         self.began, self.unseen, self.eq_tolerance = time.perf_counter(), float(unseen), eq_tolerance
         limit = parse_interest(global_only, within, unseen)
         self.problem = Problem(evaluated_elsewhere, bounds, name="ask and tell")
-        max_evaluations = default_evaluations(self.problem.dim) if max_evaluations is None else max_evaluations
+        max_evaluations = default_limit(self.problem.dim) if max_evaluations is None else max_evaluations
         arguments = {"maximize": maximize, "max_evaluations": max_evaluations, "seed": seed, "blackbox": True}
         options = resolve_options(self.problem, Options.parse(arguments | {"compute": Compute(dtype="float64")}))
         self.task = prepare_task(self.problem, (CMAES(),), replace(options, generations=1))
@@ -289,227 +293,6 @@ def may_descend(task: Task) -> bool:
     return why_not_polishable(task) is None and (space is None or not space.discrete.any())
 
 
-class ScoreEvaluator:
-    """Evaluates points of the unit box by one number, the less the better: feasible ones by their value."""
-
-    def __init__(self, task: Task, box: BlackBox | None, clock: CompileTimer) -> None:
-        self.task, self.box, self.clock = task, box, clock
-        self.n_failed = np.zeros(task.runs, int)
-        self.bounds = task.problem.bounds.round_inwards(np.dtype(task.dtype))
-
-    def genes(self, x: np.ndarray) -> np.ndarray:
-        lower, upper = (np.asarray(side, np.float64) for side in (self.bounds.lower, self.bounds.upper))
-        return np.clip(lower + (upper - lower) * x, lower, upper)
-
-    def snap(self, x: np.ndarray) -> np.ndarray:
-        """Points of the unit box at the codes of integers and choices."""
-        space = self.task.problem.space
-        if space is None or not space.discrete.any():
-            return x
-        lower, upper = (np.asarray(side, np.float64) for side in (self.bounds.lower, self.bounds.upper))
-        return (space.round_codes(self.genes(x)) - lower) / (upper - lower)
-
-    def evaluate(self, x: np.ndarray, runs: np.ndarray) -> CandidateEvaluation:
-        genes = self.genes(x)
-        if self.box is None:
-            traced = Traced(self.task.objective, self.task.consts)  # type: ignore[arg-type]
-            sizes = PROGRAM_ROWS if on_cpu() else ACCELERATOR_ROWS
-            rows = next((size for size in sizes if size >= len(x)), sizes[-1])
-            return evaluate_points(traced, genes, self.task.dtype, rows)
-        raw = self.box(genes, self.task.first_run + runs)
-        if raw["fun"].shape[1] != 1:
-            raise InputError(f"minima needs one objective, and fun returned {raw['fun'].shape[1]} numbers.")
-        if "eq" in raw:
-            self.box.settle_eq_tolerance(raw["eq"])
-        self.box.complete_generation()
-        return summarise(raw["fun"], raw.get("ineq"), raw.get("eq"), self.box.eq_tolerance, np)
-
-    def __call__(self, x: np.ndarray, runs: np.ndarray) -> np.ndarray:
-        """The scores (n,) of points x (n, d) of these runs (n,), from 0."""
-        evaluation = self.evaluate(x, runs)
-        value = np.asarray(evaluation.objectives, np.float64)[:, 0]
-        failed = np.asarray(evaluation.failed) | ~np.isfinite(value)
-        violation = None if evaluation.violation is None else np.asarray(evaluation.violation, np.float64)
-        return merge_violation(value, violation, failed)
-
-    def descend(self, x: np.ndarray, limits: np.ndarray) -> DescentEnds:
-        """Descend from points x (k, d) by the gradient, each with so many evaluations (k,)."""
-        genes, rows = self.genes(x), DESCENT_ROWS if on_cpu() else MAX_SLICE_RUNS
-        blocks = []
-        for start in range(0, len(x), rows):
-            block = slice(start, start + rows)
-            padded = np.resize(genes[block], (rows, genes.shape[1]))
-            shares = np.where(np.arange(rows) < len(genes[block]), np.resize(limits[block], rows), 0)
-            refined = self.clock.call(refine, (self.task.objective,), *refine_arguments(self.task, padded, shares))
-            blocks.append(jax.tree.map(lambda a: np.asarray(a)[: len(genes[block])], refined))  # noqa: B023
-        ends: RefinedRuns = jax.tree.map(lambda *arrays: np.concatenate(arrays), *blocks)
-        lower, upper = (np.asarray(side, np.float64) for side in (self.bounds.lower, self.bounds.upper))
-        violation = np.asarray(ends.violation, np.float64) if self.task.problem.constrained else None
-        value = np.asarray(ends.value, np.float64)
-        scores = merge_violation(value, violation, ~np.isfinite(value) | ~np.isfinite(ends.violation))
-        places = np.clip((np.asarray(ends.x, np.float64) - lower) / (upper - lower), 0, 1)
-        return DescentEnds(places, scores, np.asarray(ends.evaluations), np.asarray(ends.smooth))
-
-
-def merge_violation(value: np.ndarray, violation: np.ndarray | None, failed: np.ndarray) -> np.ndarray:
-    """Return scores (n,): values of feasible points, above all of them the others by their violation, inf if failed."""
-    if violation is None:
-        return np.where(failed, np.inf, value)
-    violation = np.where(failed, 0.0, violation)
-    # 1 / (1 + v) keeps the order of violations from 1e-16 on
-    beyond = INFEASIBLE * (1.0 + violation / (1.0 + violation))
-    return np.where(failed, np.inf, np.where(violation > 0, beyond, value))
-
-
-class AnswerLog:
-    """The numbers that the searches were told, in their order. From those of an earlier process it answers first."""
-
-    def __init__(self, stored: np.ndarray) -> None:
-        self.stored, self.n_replayed, self.blocks = stored, 0, [np.zeros(0)]
-
-    def answer(self, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return the next numbers of this shape."""
-        size = math.prod(shape)
-        end = self.n_replayed + size
-        if end <= len(self.stored):
-            block, self.n_replayed = self.stored[self.n_replayed : end].reshape(shape), end
-        else:
-            block = compute()
-        self.blocks.append(block.ravel())
-        return block
-
-    def numbers(self) -> np.ndarray:
-        self.blocks = [np.concatenate(self.blocks)]
-        return self.blocks[0]
-
-
-class MinimaRun:
-    """Searches that advance together, with those who watch them."""
-
-    def __init__(
-        self,
-        task: Task,
-        searches: Sequence[NicheSearch],
-        evaluate: ScoreEvaluator,
-        began: float,
-        callback: Callable[[Progress], Any] | None,
-        show: Callable[[Progress | Waiting], None],
-        journal: CheckpointSession | None,
-    ) -> None:
-        self.task, self.searches, self.evaluate, self.began = task, searches, evaluate, began
-        self.callback, self.show, self.journal = callback, show, journal
-        self.callback_error: Exception | None = None
-        saved = None if journal is None else journal.begin_batch()
-        self.log = AnswerLog(saved.carries[0][0] if isinstance(saved, BatchCheckpoint) else np.zeros(0))
-        self.n_rounds = 0  # of all searches, at the last Progress
-
-    def is_late(self) -> bool:
-        limit = self.task.options.max_seconds
-        return limit is not None and time.perf_counter() - self.began > limit
-
-    def finish(self, is_interrupted: Callable[[], bool]) -> Stop | None:
-        """Evaluate what the searches ask for until they are done; return what stopped them before, if any."""
-        moves = [search.run() for search in self.searches]
-        requests = {row: next(move) for row, move in enumerate(moves)}
-        stop = None
-        while requests and stop is None:
-            answers = self.answer(requests)
-            stop = self.why_stopped(is_interrupted)
-            if stop in (Stop.INTERRUPT, Stop.WORKERS) and self.evaluate.box is not None:
-                self.log.blocks.pop()  # some of its points were not evaluated
-                break
-            requests = {}
-            for row, answer in answers.items():
-                with suppress(StopIteration):
-                    requests[row] = moves[row].send(answer)
-            stop = stop or self.report(bool(requests))
-            if self.journal is not None and self.journal.due(self.n_rounds):
-                self.journal.save(self.checkpoint())
-        if self.journal is not None:
-            self.journal.save(self.checkpoint())
-        return stop
-
-    def answer(self, requests: dict[int, np.ndarray | Descents]) -> dict[int, np.ndarray | DescentEnds]:
-        """Answer one request of each search, points by their scores and descents by their ends."""
-        answers: dict[int, np.ndarray | DescentEnds] = {}
-        samples = {row: request for row, request in requests.items() if not isinstance(request, Descents)}
-        if samples:
-            x, counts = np.concatenate([*samples.values()]), [len(points) for points in samples.values()]
-            runs = np.repeat([*samples], counts)
-            scores = self.log.answer((len(x),), lambda: self.evaluate(x, runs))
-            self.evaluate.n_failed += np.bincount(runs[np.isinf(scores)], minlength=len(self.searches))
-            answers |= zip(samples, np.split(scores, np.cumsum(counts)[:-1]), strict=True)
-        descents = {row: request for row, request in requests.items() if isinstance(request, Descents)}
-        if descents:
-            counts = [len(request.x) for request in descents.values()]
-            limits = np.repeat([request.limit for request in descents.values()], counts)
-            x = np.concatenate([request.x for request in descents.values()])
-            ends = self.log.answer((len(x), x.shape[1] + 3), lambda: np.column_stack(self.evaluate.descend(x, limits)))
-            parts = np.split(ends, np.cumsum(counts)[:-1])
-            answers |= {
-                row: DescentEnds(part[:, :-3], part[:, -3], part[:, -2].astype(int), part[:, -1] > 0)
-                for row, part in zip(descents, parts, strict=True)
-            }
-        return answers
-
-    def why_stopped(self, is_interrupted: Callable[[], bool]) -> Stop | None:
-        box = self.evaluate.box
-        if is_interrupted() or (box is not None and box.interrupted):
-            return Stop.INTERRUPT
-        if box is not None and box.halt_reason:
-            return Stop.WORKERS
-        return Stop.TIME if self.is_late() else None
-
-    def report(self, is_running: bool) -> Stop | None:
-        """Show how far the searches are, after each round or call of a black box; return whether the callback stops."""
-        searches, box = self.searches, self.evaluate.box
-        n_rounds = sum(search.n_rounds for search in searches)
-        if n_rounds == self.n_rounds and box is None and is_running:
-            return None
-        self.n_rounds = n_rounds
-        assert searches[0].max_evaluations is not None
-        best = min(search.best_sample.score for search in searches)
-        state = Progress(
-            generation=max(search.n_rounds for search in searches),
-            generations=None,
-            nfev=sum(search.evaluations for search in searches),
-            fun=self.task.sign * best if abs(best) < INFEASIBLE else math.nan,
-            violation=0.0 if best < INFEASIBLE else math.inf,
-            runs_done=sum(search.is_verifying for search in searches),
-            runs=len(searches),
-            seconds=time.perf_counter() - self.began,
-            max_seconds=self.task.options.max_seconds,
-            max_evaluations=searches[0].max_evaluations * len(searches),
-            overhead=self.evaluate.clock.compile_seconds,
-            restored=self.log.n_replayed > 0,
-            read_best=self.read_best,
-        )
-        self.show(state)
-        try:
-            reply = None if self.callback is None else self.callback(state)
-        except StopIteration:
-            return Stop.CALLBACK
-        except Exception as error:  # raised again with the result
-            self.callback_error = error
-            return Stop.CALLBACK
-        finally:
-            state.read_best = None
-        return Stop.CALLBACK if reply is True else None
-
-    def read_best(self) -> Best:
-        """The best point of all searches."""
-        sample = min((search.best_sample for search in self.searches), key=lambda sample: sample.score)
-        if not math.isfinite(sample.score):
-            return Best()
-        x = self.task.decode(self.evaluate.genes(sample.x))
-        return Best(x, self.task.problem.params(x))
-
-    def checkpoint(self) -> BatchCheckpoint:
-        box = self.evaluate.box
-        memory = None if box is None else box.memory()
-        return BatchCheckpoint(self.n_rounds, [[self.log.numbers()]], [], [], {}, memory, len(self.searches))
-
-
 def assemble(
     task: Task,
     searches: Sequence[NicheSearch],
@@ -550,12 +333,15 @@ def build_result(
     violation = read_violation(scores) if constraints is None else np.asarray(constraints.violation, np.float64)
     values = np.where(scores >= INFEASIBLE, np.nan, sign * scores)
     problem = task.declared
+    n_counted = sum(search.n_basin for search in searches)
+    counts = [minimum.basin if n_counted else minimum.samples for minimum in entries]
+    n_counted = n_counted or sum(counts)  # of a search that was stopped, the samples that led to them
     table = Minima(
         variables=problem.variable_names(),
         x=task.decode(genes),
         fun=values,
         violation=violation,
-        share=np.array([minimum.samples for minimum in entries]) / max(1, sum(search.n_samples for search in searches)),
+        share=np.array(counts) / max(1, n_counted),
         found=np.array([minimum.found for minimum in entries], int),
         verified=np.array([minimum.is_verified for minimum in entries], bool),
     )
@@ -600,12 +386,6 @@ def build_result(
     return result
 
 
-def read_violation(scores: np.ndarray) -> np.ndarray:
-    """Return the violation of points with these scores, as `merge_violation` has put it in."""
-    share = np.clip(scores / INFEASIBLE - 1, 0, None)  # v / (1 + v)
-    return np.where(scores >= INFEASIBLE, share / np.maximum(1 - share, 1e-300), 0.0)
-
-
 def build_history(searches: Sequence[NicheSearch], sign: float, is_constrained: bool) -> History | None:
     """Return a row for each round of a search, of several searches with their last rows repeated."""
     length = max(search.n_rounds for search in searches)
@@ -640,6 +420,7 @@ def merge_minima(searches: Sequence[NicheSearch]) -> list[Minimum]:
             merged.append(replace(minimum))
             continue
         same.samples, same.found = same.samples + minimum.samples, same.found + minimum.found
+        same.basin += minimum.basin
         same.is_verified |= minimum.is_verified
     if not merged:  # they ended before anything converged
         samples = [search.best_sample for search in searches if math.isfinite(search.best_sample.score)]

@@ -10,11 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from galapax import algorithms
-from galapax.core.algorithm import Algorithm
+from galapax.core.algorithm import Algorithm, Restarts
 from galapax.core.errors import InputError
-from galapax.core.options import Compute, FailurePolicy, Keep, Options, RestartName, Workers, suggest_keywords
+from galapax.core.options import Compute, FailurePolicy, Islands, Keep, Options, RestartName, Workers, suggest_keywords
 from galapax.core.problem import EqTolerance, Problem, Shape, returned_by_fun, stack_constraints
-from galapax.core.restarts import Islands, Restarts
 from galapax.core.stop import interrupts
 from galapax.execution.arguments import take_known_values
 from galapax.execution.observers import Progress, observers
@@ -123,8 +122,8 @@ def minimize(
     vectorized: the functions take the whole population (n, d).
     workers: call the functions in this many processes, -1 for one per core; or with a concurrent.futures executor, or a
         function that creates one; or a gx.Workers, which also has time limits, retries and memory. Implies
-        blackbox=True; the run is the same as without them, except that a default with few evaluations (at most 100 per
-        variable, or 300) evaluates as many points at a time as there are workers.
+        blackbox=True; the run is the same as without them, except that searches by models (the default for at most 100
+        evaluations per variable, or 300, and CMA-ES for at most 1000) evaluate a point for each worker at a time.
     on_failure: how to treat NaN, inf or an exception: "worst" (never chosen, counted in n_failed), "raise", or
         "resample" (try a random point of the box instead, up to three times, each counted in nfev). The default is
         "worst", except that an objective that fails everywhere is rejected at once, and that an exception in the first

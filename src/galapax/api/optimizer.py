@@ -16,13 +16,14 @@ from galapax import algorithms
 from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.api.trials import (
+    MedianRule,
     Trial,
     add_front,
     build_history,
     check_algorithm,
     describe_settings,
     evaluated_elsewhere,
-    finish_search,
+    find_trials,
     judge_answers,
     judge_known_answers,
     match_points,
@@ -36,11 +37,23 @@ from galapax.api.trials import (
     tell_generation,
     widths_of,
 )
-from galapax.core import restarts as restart_policies
-from galapax.core.algorithm import Algorithm, Budget, TakesKnownValues, count_repairs, with_python_integers
+from galapax.core.algorithm import (
+    STOP_CONFIDENCE,
+    Algorithm,
+    Budget,
+    NextSearch,
+    Restarts,
+    TakesKnownValues,
+    count_repairs,
+    estimate_confidence,
+    forecast_objectives,
+    orient_forecast,
+    summarize_search,
+    with_python_integers,
+)
 from galapax.core.checks import check_integer, pluralize
 from galapax.core.errors import InputError
-from galapax.core.hints import OPTIMIZER_ATTRIBUTES, find_answers
+from galapax.core.hints import OPTIMIZER_ATTRIBUTES, attribute_error
 from galapax.core.options import Compute, Options, suggest_arguments
 from galapax.core.problem import (
     BLACK_BOX_EQ_TOLERANCE,
@@ -57,17 +70,17 @@ from galapax.core.problem import (
     objective_signs,
     orient,
 )
-from galapax.core.restarts import STOP_CONFIDENCE, NextSearch, Restarts, SearchSummary
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.execution.arguments import (
     DEFAULT_TOLERANCE,
     KnownPoints,
+    check_population,
+    choose_surrogate,
     parse_initial_points,
     shrink_population_to_budget,
 )
-from galapax.execution.memory import check_population
 from galapax.execution.schedules import RestartState
-from galapax.execution.search import Carry, Search
+from galapax.execution.search import Carry, Search, finish
 from galapax.numerics import compile_cache, random
 from galapax.objective.blackbox import MAX_SHOWN_FAILURES
 from galapax.objective.evaluation_log import NO_RUN, EvaluationLog, Failed
@@ -145,6 +158,7 @@ class Optimizer:
             solver = ModelSearch()
         elif is_for_front_models(self._few_evaluations, self.problem.dim, n_objectives):
             solver = EHVI()
+        solver = choose_surrogate(solver, max_evaluations if generations is None else None, self.problem.dim)
         if population is not None:
             solver = dataclasses.replace(solver, population=population)  # type: ignore[type-var]
         solver = with_python_integers(solver)
@@ -190,40 +204,45 @@ class Optimizer:
         self._points = np.zeros((0, 0))  # of this generation, (n, d)
         self._answers: list[Answer | None] = []  # what was told of them
         self._out: dict[int, Trial] = {}  # those that were handed out, by place
-        self._leg = self._next() if self._restarts is not None else NextSearch(solver, "first")
+        self._finished: dict[int, bytes] = {}  # the points of trials that have their value, by number
+        self._median_rule = MedianRule(self.maximize)
+        self._present = self._choose_search() if self._restarts is not None else NextSearch(solver, "first")
         with self._precision():
-            self._traced = None if problem is None else self._repairing(problem.in_genes())
-            self._search = self._new(Shape())
+            self._traced = None if problem is None else self._trace_for_repairs(problem.in_genes())
+            self._search = self._build_search(Shape())
             points = parse_initial_points(x0, self.problem, self._search.algorithm.population, 1)
             self._initial = None if points is None else points.reshape(-1, points.shape[-1]).astype(dtype)
-            self._begin()
-        self._wait()
+            self._ask_first_generation()
+        self._show_candidates()
 
-    def _begin(self) -> None:
+    def _ask_first_generation(self) -> None:
         """Ask for the first generation of the present search."""
         carry = compile_cache.call(Search.begin, (), self._search, self._keys, self._initial, self._known_values)
         self._asked: Carry = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
-    def _repairing(self, problem: Problem) -> Traced | None:
-        """The problem's functions, where the algorithm can move candidates onto its constraints with them."""
+    def _trace_for_repairs(self, problem: Problem) -> Traced | None:
+        """Trace the problem's functions, where the algorithm can move candidates onto its constraints with them."""
         if problem.eq is None or not count_repairs(self.algorithm) or not is_differentiable(problem):
             return None
         return trace(problem, self._dtype)
 
-    def _new(self, shape: Shape) -> Search:
-        """The present search, for evaluations of this shape."""
-        algorithm, budget = self._leg.algorithm, self._budget
+    def _build_search(self, shape: Shape) -> Search:
+        """Build the present search, for evaluations of this shape."""
+        algorithm, budget = self._present.algorithm, self._budget
         if self._restarts is not None:
             limit = self._evaluation_limit
             budget = Budget(None, None if math.isinf(limit) else int(limit))
         first = not self._restart_state.past
         if first and self._shape is not None and algorithm.population is None:  # as many as were asked for already
             algorithm = dataclasses.replace(algorithm, population=self._asked.state.candidates.shape[1])
-        bound = algorithm.bind((self.bounds if self._space is None else self._space.genes).dim, shape, budget)
+        bounds = self.bounds if self._space is None else self._space.genes
+        bound = algorithm.bind(bounds.dim, shape, budget)
         traced, rules = self._traced, Rules(UNLIMITED, -math.inf, UNLIMITED, tolerance=DEFAULT_TOLERANCE[self._dtype])
+        if self._restarts is not None and self._restarts.ends_near_known and not shape.constrained:
+            rules = rules._replace(known=self._restart_state.known_point(bounds)[None])
         return Search(
             algorithm=jax.tree.map(lambda leaf: np.asarray(leaf, self._dtype), bound),
-            bounds=(self.bounds if self._space is None else self._space.genes).round_inwards(self._dtype),
+            bounds=bounds.round_inwards(self._dtype),
             rules=rules.as_arrays(self._dtype),
             consts=None if traced is None else traced.consts,
             shape=shape,
@@ -240,7 +259,7 @@ class Optimizer:
         return n if affordable < 1 else int(min(n, affordable))
 
     def _count_candidates(self) -> int:
-        """How many candidates the search asks for in this generation."""
+        """Count the candidates that the search asks for in this generation."""
         if self._search.algorithm.traits.fixed_evaluations:
             return int(self._asked.state.candidates.shape[1])
         with self._precision():
@@ -270,20 +289,22 @@ class Optimizer:
     def _trial(self, place: int) -> Trial:
         """Hand out a point."""
         x = self._points[place].copy()
-        trial = self._out[place] = Trial(self._n_trials, x, self.problem.params(x.astype(np.float64)))
+        params = self.problem.params(x.astype(np.float64))
+        trial = self._out[place] = Trial(self._n_trials, x, params, median_rule=self._median_rule)
         self._n_trials += 1
         return trial
 
     def tell(self, points: Any, values: Any, *, ineq: Any = None, eq: Any = None) -> None:
         """Give the values of points, one or many, in any order.
 
-        points: a Trial, a dict of named values or a point (d,); or a list of these, or an array (n, d). Points that
-            were not asked for are taken for known ones.
+        points: a Trial, a dict of named values or a point (d,); or a list of these, or an array (n, d). A trial is told
+            once. Points that were not asked for are taken for known ones.
         values: of one point a number, or one for each objective; of many (n,) or (n, m). NaN, inf, None or an exception
             means failed. A dict {"fun": ..., "ineq": ..., "eq": ...} or gx.Evaluation has the constraints, too.
         ineq, eq: constraints, as `minimize` understands them: a number or several for each point.
         The generation is complete when the last of its points is told.
         """
+        trials = find_trials(points, self._finished)
         x, is_one = parse_points(points, self.problem, self._out.values())
         answers = parse_values(values, ineq, eq, len(x), is_one)
         shape = next((shape_of(answer) for answer in answers if isinstance(answer, dict)), None)
@@ -292,11 +313,14 @@ class Optimizer:
         if self._eq_tolerance is None:
             self._settle_eq_tolerance(answers)
         merits = judge_answers(answers, self._shape or Shape(), self.maximize, self._eq_tolerance)
+        for row, trial in trials.items():
+            self._finished[trial.number] = trial.x.tobytes()
+            answers[row] = self._median_rule.learn(trial, answers[row])
         waiting = [place for place, answer in enumerate(self._answers) if answer is None]
         places = match_points(x, self._points, waiting, self.bounds.span)
         for row, (place, answer, merit) in enumerate(zip(places, answers, merits, strict=True)):
             point = x[row] if place is None else self._points[place].astype(np.float64)
-            self._note(point, answer, merit, is_known=place is None)
+            self._log_value(point, answer, merit, is_known=place is None)
             if place is not None:
                 self._answers[place] = answer
         is_untouched = not self._out and all(place is None for place in places)
@@ -310,7 +334,7 @@ class Optimizer:
         """Values told so far, known ones left out; where candidates are repaired, with the evaluations of that."""
         return len(self._log) - self._n_known + self._n_repairs
 
-    def _note(self, point: np.ndarray, answer: Answer, merit: tuple[float, float], is_known: bool) -> None:
+    def _log_value(self, point: np.ndarray, answer: Answer, merit: tuple[float, float], is_known: bool) -> None:
         """Add a value to the log."""
         run, generation = (NO_RUN, 0) if is_known else (self._run, self.generation + 1)
         row = self._log.append(point, CallOutcome(answer, process=0), run, generation)
@@ -352,14 +376,14 @@ class Optimizer:
         """Begin with another algorithm, whose first candidates are those that were asked for already."""
         self.algorithm = solver
         self._restarts = algorithms.parse_restarts(self._restarts_option, solver)
-        self._leg = self._next() if self._restarts is not None else NextSearch(solver, "first")
-        self._search = self._new(Shape())
+        self._present = self._choose_search() if self._restarts is not None else NextSearch(solver, "first")
+        self._search = self._build_search(Shape())
         size = self._search.algorithm.population
         self._initial, self._known_values = self._genes(self._points)[:size].astype(self._dtype), None
         answers, out = self._answers, self._out
         with self._precision():
-            self._begin()
-        self._wait()
+            self._ask_first_generation()
+        self._show_candidates()
         n = min(size, len(answers), len(self._points))
         self._answers[:n] = answers[:n]
         self._out = {place: trial for place, trial in out.items() if place < n}
@@ -378,11 +402,11 @@ class Optimizer:
         known, self._n_begun = self._judge_known(), len(self._known)
         with self._precision():
             if isinstance(self._search.algorithm, TakesKnownValues):
-                self._search, self._known_values = self._new(self._shape or Shape()), known
+                self._search, self._known_values = self._build_search(self._shape or Shape()), known
             else:
                 self._initial = known.choose_first(self._asked.state.candidates.shape[1])
-            self._begin()
-        self._wait()
+            self._ask_first_generation()
+        self._show_candidates()
 
     def _take_known(self) -> None:
         """Take up the known points that wait: in the place of candidates that were not handed out, or in a model."""
@@ -397,8 +421,8 @@ class Optimizer:
             self._known = []
         self._points = self._decode(np.array(self._asked.state.candidates[0])[: len(self._points)])
 
-    def _wait(self) -> None:
-        """For the values of the points that are asked for now."""
+    def _show_candidates(self) -> None:
+        """Make the candidates of the search the points that wait for their values."""
         self._points = self._decode(np.array(self._asked.state.candidates[0])[: self._count])
         self._answers = [None] * len(self._points)
         self._out = {}
@@ -420,7 +444,7 @@ class Optimizer:
             if self.generation == 0:  # the same candidates again, now with room for this many objectives
                 assert self._shape is not None
                 self._known = self._known[self._n_begun :]
-                self._search = self._new(self._shape)
+                self._search = self._build_search(self._shape)
                 carry = compile_cache.call(
                     Search.begin, (), self._search, self._keys, self._initial, self._known_values
                 )
@@ -428,7 +452,7 @@ class Optimizer:
                     start_search, (self._eq_tolerance,), self._search, carry, self._asked.state.candidates, rows
                 )
             self.generation, self._number = self.generation + 1, self._number + 1
-            self._asked, row, made, rests = compile_cache.call(
+            self._asked, row, n_evaluations, stop_codes = compile_cache.call(
                 tell_generation,
                 (self._eq_tolerance,),
                 self._search,
@@ -440,10 +464,10 @@ class Optimizer:
         entry = record_generation(self._history, np.asarray(row), self._search.columns, self.nfev)
         self._history.append(entry)
         self._log.complete_generation(widths_of(self._shape or Shape()), (self._run,))
-        self._n_repairs += int(made) - n_candidates
+        self._n_repairs += int(n_evaluations) - n_candidates
         if self._restarts is not None:
-            self._look(int(rests[0]))
-        self._wait()
+            self._restart_if_over(int(stop_codes[0]))
+        self._show_candidates()
 
     @property
     def _settings(self) -> dict[str, object]:
@@ -463,45 +487,45 @@ class Optimizer:
     @property
     def _evaluation_limit(self) -> float:
         """Evaluations that the present search may make."""
-        return min(self._leg.evaluations, self._budget_left)
+        return min(self._present.evaluations, self._budget_left)
 
     @property
     def _evaluations_left(self) -> float:
         """Evaluations that the present search may still make."""
         return self._evaluation_limit - (self.nfev - self._restart_state.evaluations)
 
-    def _next(self) -> NextSearch:
-        """The search that follows those that are over."""
+    def _choose_search(self) -> NextSearch:
+        """Choose the search that follows those that are over."""
         assert self._restarts is not None
         past, rng = self._restart_state.past, self._restart_state.policy_rng()
-        leg = self._restarts.next(self.algorithm, past, self._budget_left, rng.random)
-        return NextSearch(self.algorithm, "repeat") if isinstance(leg, Stop) else leg
+        following = self._restarts.next(self.algorithm, past, self._budget_left, rng.random)
+        return NextSearch(self.algorithm, "repeat") if isinstance(following, Stop) else following
 
-    def _look(self, rests: int) -> None:
+    def _restart_if_over(self, stop_code: int) -> None:
         """Begin another search, if the present one is over."""
-        if self._number % self._search.round == 0 and rests != RUNNING:
-            stop = stop_from_code(rests)
+        if self._number % self._search.round == 0 and stop_code != RUNNING:
+            stop = stop_from_code(stop_code)
         elif self._evaluations_left <= self._search.repair_cost:
             stop = Stop.BUDGET
         else:
             return
         with self._precision():
-            finished = jax.device_get(compile_cache.call(finish_search, (), self._search, self._asked))
+            cells = np.zeros(1, np.int32)
+            finished = jax.device_get(compile_cache.call(finish, (1,), self._search, self._asked, cells))
         box, genes = self._search.bounds, np.asarray(finished.x[0], np.float64)
         violation, value = self._survivor_merit(finished.x[0])
         size, x = self._asked.state.candidates.shape[1], (genes - box.lower) / box.span
         values = np.asarray(self._parents().fitness, np.float64)
         mean = np.sum(values, where=np.isfinite(values)) / max(1, np.isfinite(values).sum())
-        resolution = restart_policies.value_resolution(value, float(mean), float(np.finfo(self._dtype).eps))
-        spent = self.nfev - self._restart_state.evaluations
-        ended = SearchSummary(self._leg.kind, size, spent, value, violation, x, stop, resolution)
-        self._restart_state.past.append(ended)
-        self._leg, self._known_values = self._next(), None
+        spent, eps = self.nfev - self._restart_state.evaluations, float(np.finfo(self._dtype).eps)
+        past, present = self._restart_state.past, self._present
+        past.append(summarize_search(past, present, size, spent, x, value, violation, float(mean), stop, eps))
+        self._present, self._known_values = self._choose_search(), None
         assert self._shape is not None
         self._number = 0
         self._keys = self._restart_state.next_key()[None]
         with self._precision():
-            self._search = self._new(self._shape)
+            self._search = self._build_search(self._shape)
             carry = compile_cache.call(Search.begin, (), self._search, self._keys, None)
             self._asked = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
@@ -521,7 +545,7 @@ class Optimizer:
         return parents._replace(objectives=orient(parents.objectives, self.maximize))
 
     def _parents(self) -> Population:
-        """The survivors, as genes."""
+        """Return the survivors, as genes."""
         return jax.tree.map(lambda a: np.asarray(a)[0], self._asked.state.parents)
 
     def _decode(self, genes: np.ndarray) -> np.ndarray:
@@ -554,7 +578,7 @@ class Optimizer:
         message = f"{progress} so far."
         if past:
             message = f"{progress} so far, of {pluralize(len(past) + 1, 'search', 'searches')}."
-        confidence = restart_policies.estimate_confidence(past)
+        confidence = estimate_confidence(past)
         stop = Stop.TOLERANCE if confidence >= STOP_CONFIDENCE else Stop.BUDGET
         feasible = sound and violation <= 0
         population = self._told_population(evaluations) if not self.generation else self.population
@@ -586,6 +610,10 @@ class Optimizer:
         )
         if self._shape is not None and self._shape.objectives > 1:
             result["population_fitness"] = np.asarray(population.objectives, np.float64)
+            expected = forecast_objectives(self._search.algorithm, self._asked.state) if self.generation else None
+            if expected is not None:
+                of_run, signs = jax.tree.map(lambda a: np.asarray(a)[0], expected), objective_signs(self.maximize)
+                result["forecast"] = orient_forecast(of_run, signs, self._decode)
             add_front(result, self._front_rows(evaluations), self._eq_tolerance)
         return result
 
@@ -607,8 +635,7 @@ class Optimizer:
         return sorted(rows | {row for x in survivors if (row := self._log.find(x.tobytes())) is not None})
 
     def __getattr__(self, name: str) -> NoReturn:
-        hint = "".join(f": write {answer}" for answer in find_answers(name, OPTIMIZER_ATTRIBUTES))
-        raise AttributeError(f"an Optimizer has no {name!r}{hint}.", name=name, obj=self)
+        raise attribute_error(self, "an", name, OPTIMIZER_ATTRIBUTES)
 
     def __repr__(self) -> str:
         name = algorithms.algorithm_name(self.algorithm)

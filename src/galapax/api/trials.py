@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import jax
@@ -20,8 +20,9 @@ from galapax.core.algorithm import (
     count_repairs,
     insert_immigrants,
 )
-from galapax.core.checks import abbreviate, as_float_array
+from galapax.core.checks import abbreviate, as_float_array, check_integer
 from galapax.core.errors import InputError, describe_traceback, warn
+from galapax.core.hints import TRIAL_ATTRIBUTES, attribute_error
 from galapax.core.options import Options
 from galapax.core.problem import (
     HISTORY_FIRST_COLUMN,
@@ -35,12 +36,13 @@ from galapax.core.problem import (
     Problem,
     Record,
     Shape,
+    objective_signs,
     orient,
 )
 from galapax.core.variables import Label
 from galapax.execution.arguments import KnownPoints
 from galapax.execution.assemble import plain_options, versions
-from galapax.execution.search import Carry, Finished, Search, run_axes
+from galapax.execution.search import Carry, Search, run_axes
 from galapax.metrics.indicators import non_dominated
 from galapax.numerics import compile_cache, devices, random
 from galapax.objective.evaluation_log import summarise
@@ -52,13 +54,81 @@ from galapax.results.result import History, Result
 MATCH_DISTANCE = 1e-6  # share of the box within which a point counts as one that was asked for: text and float32 round
 
 
+MIN_COMPLETE_TRIALS = 5  # with a value at the same step, before any trial is pruned
+NO_VALUE = "None in place of a value"
+
+
 @dataclass(frozen=True)
 class Trial:
-    """A point that waits for its value. number: counts the trials of an Optimizer, from 0."""
+    """A point that waits for its value. number: counts the trials of an Optimizer, from 0.
+
+    An evaluation in steps, such as a training by epochs, may `report` its value after each step and end early where
+    `should_prune` says so; it is then told as None. reports: these values, by step.
+    """
 
     number: int
     x: np.ndarray  # (d,) of declared variables their numbers
     params: dict[str, Label]  # x by name
+    reports: dict[int, float] = field(default_factory=dict, repr=False)
+    median_rule: MedianRule | None = field(default=None, repr=False, compare=False)
+
+    def report(self, value: float, step: int) -> None:
+        """Note the value after this step of the evaluation."""
+        if self.median_rule is None or np.size(self.median_rule.maximize) > 1:
+            raise InputError("only trials of a gx.Optimizer with one objective report the values of steps.")
+        self.reports[check_integer(step, "step", 0)] = float(value)
+
+    def should_prune(self) -> bool:
+        """Whether this trial is behind the median of the complete ones after the last step that it reported."""
+        return self.median_rule is not None and self.median_rule.prunes(self.reports)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise attribute_error(self, "a", name, TRIAL_ATTRIBUTES)
+
+
+@dataclass
+class MedianRule:
+    """Prunes a trial whose best value so far is worse than the median of the complete trials at the same step.
+
+    Golovin et al. (2017), Google Vizier, KDD 2017, section 3.2, in the form of Optuna's MedianPruner.
+    complete: the reports of each trial that was told with a value.
+    """
+
+    maximize: Maximize
+    complete: list[dict[int, float]] = field(default_factory=list)
+
+    def prunes(self, reports: Mapping[int, float]) -> bool:
+        """Whether a trial with these reports is pruned."""
+        step = max(reports, default=-1)
+        others = [values[step] for values in self.complete if step in values]
+        if len(others) < MIN_COMPLETE_TRIALS:
+            return False
+        sign = float(objective_signs(self.maximize)[0])
+        values = np.array(list(reports.values()))
+        best = np.min(sign * values, where=~np.isnan(values), initial=np.inf)
+        return bool(best > np.median(sign * np.array(others)))
+
+    def learn(self, trial: Trial, answer: Answer) -> Answer:
+        """Take up the reports of a trial that has its value, and return it; of a pruned one, say so."""
+        if trial.reports and isinstance(answer, Failure) and answer.error == NO_VALUE:
+            return Failure(f"pruned after step {max(trial.reports)}")
+        if trial.reports and isinstance(answer, dict):
+            self.complete.append(dict(trial.reports))
+        return answer
+
+
+def find_trials(points: object, finished: Mapping[int, bytes]) -> dict[int, Trial]:
+    """Return the trials among points, by row; refuse one that is told twice. finished: points of earlier ones."""
+    entries = [points] if isinstance(points, Trial) else points if isinstance(points, list | tuple) else []
+    trials = {row: entry for row, entry in enumerate(entries) if isinstance(entry, Trial)}
+    numbers = [trial.number for trial in trials.values()]
+    for trial in trials.values():
+        if finished.get(trial.number) == trial.x.tobytes() or numbers.count(trial.number) > 1:
+            raise InputError(
+                f"trial {trial.number} is told twice, and a trial has one value. To give its point another value, tell "
+                "trial.x: it counts as a point that was evaluated elsewhere."
+            )
+    return trials
 
 
 def parse_values(values: object, ineq: object, eq: object, n: int, is_one: bool) -> list[Answer]:
@@ -98,7 +168,7 @@ def shape_of(answer: Mapping[str, np.ndarray]) -> Shape:
 def _failure(error: BaseException | None) -> Failure:
     """Return why a point failed that was told with None or an exception."""
     if error is None:
-        return Failure("None in place of a value")
+        return Failure(NO_VALUE)
     traceback, location = describe_traceback(error)
     return Failure(f"{type(error).__name__}: {error}", traceback=traceback, location=location)
 
@@ -352,7 +422,7 @@ def _evaluation(eq_tolerance: EqTolerance | None, rows: Mapping[str, Array]) -> 
 def start_search(
     eq_tolerance: EqTolerance | None, search: Search, carry: Carry, candidates: Array, rows: Mapping[str, Array]
 ) -> Carry:
-    """The first state, with candidates as they were asked for, and what the algorithm takes from their values."""
+    """Start the search with candidates as they were asked for; the algorithm learns from their values."""
     pending = carry._replace(state=carry.state._replace(candidates=candidates))
     return search.start(pending, _evaluation(eq_tolerance, rows))
 
@@ -365,7 +435,9 @@ def tell_generation(
     number: Array,
     rows: Mapping[str, Array],
 ) -> tuple[Carry, Array, Array, Array]:
-    """What is asked next; the record, the evaluations counted, and what the search says of itself."""
+    """Tell a generation; return the next candidates, the record, the evaluations counted, and the algorithm's stop
+    code.
+    """
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(pending, generation_keys, number, _evaluation(eq_tolerance, rows))
     record = Record.unpack(row, search.columns, axis=0)
@@ -373,7 +445,7 @@ def tell_generation(
 
 
 def insert_points(search: Search, pending: Carry, rows: Array, points: Array) -> Carry:
-    """The carry with points from elsewhere in the place of some candidates."""
+    """Return the carry with points from elsewhere in the place of some candidates."""
     state = jax.vmap(
         lambda algorithm, state: insert_immigrants(algorithm, state, rows, points),
         in_axes=(search.setting_axes, run_axes(pending.state)),
@@ -383,7 +455,7 @@ def insert_points(search: Search, pending: Carry, rows: Array, points: Array) ->
 
 
 def learn_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
-    """The carry of an algorithm that has learnt from values of points which it did not ask for."""
+    """Return the carry of an algorithm that has learnt from values of points which it did not ask for."""
 
     def learn(algorithm: Algorithm, state: State) -> State:
         assert isinstance(algorithm, TakesKnownValues)
@@ -416,7 +488,3 @@ def place_known(
     if len(genes):
         pending = compile_cache.call(insert_points, (), search, pending, last, genes)
     return pending, dict(zip(last.tolist(), rows, strict=True))
-
-
-def finish_search(search: Search, pending: Carry) -> Finished:
-    return search.finish(pending, jnp.zeros(1, jnp.int32), 1)

@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from galapax.cli import shell_options as options
 from galapax.cli.selftest import checks as run_checks
 from galapax.core.errors import InputError
 from galapax.core.problem import MinMaxProblem
+from galapax.execution.observers import Live
 from galapax.numerics import devices, disk_cache
 from galapax.papers import PAPERS
 from galapax.results.result import Result
@@ -61,7 +62,7 @@ def view(
         if open_page:
             output.open_report(folder)
         if png:
-            drawn, missing = output.draw_pictures(saved, out or folder / "pictures")
+            drawn, missing = saved.plot.save(out or folder / "pictures")
             files += drawn
             for name, why in missing.items():
                 output.print_line(f"No {name}.png: {why}", style="dim")
@@ -78,7 +79,9 @@ def view(
         elif export == "gagpu" and isinstance(saved, Result):
             files += gagpu.export(saved, out or folder)
         output.print_written_files(files)
-        page = output.parse_live(live, port, host, True, False, False)
+        page = output.parse_live(
+            options.Arguments(live=live, port=port, host=host, open_page=True, paused=False, quiet=False)
+        )
         if page is not None:
             if isinstance(saved, Study):
                 raise InputError(f"{folder} holds a {saved.kind}; --live replays a single result.")
@@ -175,9 +178,7 @@ def run_solve(context: typer.Context, problem: str, arguments: options.Arguments
         if devices.process_index():  # the first one shows and writes
             arguments.quiet, arguments.as_json, arguments.out, arguments.live = True, False, None, False
         quiet, as_json, out = arguments.quiet, arguments.as_json, arguments.out
-        page = output.parse_live(
-            arguments.live, arguments.port, arguments.host, arguments.open_page, arguments.paused, quiet
-        )
+        page = output.parse_live(arguments)
         output.check_folder(out, arguments.force, "result.json")
         watchers = {
             "progress": not (quiet or as_json),
@@ -291,7 +292,8 @@ def sweep(
 @options.accept_options(("seed", "dtype", "threads"), algorithm=options.AlgorithmNames, problem=options.ProblemNames,
                suite=options.Suite, dim=options.SuiteDim, instance=options.Instance, runs=options.RunsOfEach,
                max_evaluations=options.Budget, within=options.WithinDistance, target=options.NoTarget,
-               paired=options.Paired, out=options.Out, force=options.Force, quiet=options.Quiet,
+               paired=options.Paired, checkpoint=options.SOLVE["checkpoint"], checkpoint_every=options.CheckpointEvery,
+               resume=options.Resume, out=options.Out, force=options.Force, quiet=options.Quiet,
                as_json=options.AsJson)  # fmt: skip
 def compare(arguments: options.Arguments) -> None:
     """Run several algorithms on several problems with the same number of evaluations; test for significant differences.
@@ -312,15 +314,21 @@ def compare(arguments: options.Arguments) -> None:
             parsing.parse_algorithms(arguments.algorithm, suite),
             within=within,
             paired=arguments.paired,
+            checkpoint=parsing.parse_checkpoint("", arguments, command=""),
+            resume=arguments.resume,
             **options.collect_options(arguments),
             progress=not (quiet or as_json),
         )
         output.print_result(study, arguments.out, quiet, as_json)
+        if arguments.checkpoint is not None and study.stop.early and not (quiet or as_json):
+            output.print_line(REPEAT_HINT)
         raise typer.Exit(output.exit_code(study))
 
 
+REPEAT_HINT = "To continue: repeat the command with --resume."
 WATCHED = {name: options.SOLVE[name] for name in ("checkpoint", "checkpoint_every", "resume", "out", "force", "quiet",
-                                                  "as_json", "use_cache", "first_run")}  # fmt: skip
+                                                  "as_json", "use_cache", "first_run", "live", "port", "host",
+                                                  "open_page", "wait", "paused")}  # fmt: skip
 EVALUATED = ("max_evaluations", "max_seconds", "runs", "seed", "maximize", "blackbox", "workers", "timeout", "retries",
              "workers_timeout", "dtype")  # fmt: skip
 
@@ -338,13 +346,11 @@ def minima(context: typer.Context, problem: options.ProblemName, arguments: opti
         choice = {name: value for name, value in choice.items() if value is not None}
         loaded = parsing.load_problem(problem, arguments.dim)
         result = find_minima(loaded, **choice, **collect_evaluated(arguments), **watchers)
-        end_many(context, result, arguments)
+        end_many(context, result, arguments, watchers["live"])
 
 
 @app.command(epilog=options.EXIT_CODES)
-@options.accept_options((*EVALUATED, "generations", "threads", "engine"), cells=options.Cells,
-               **{name: options.SOLVE[name] for name in ("live", "port", "host", "open_page", "wait", "paused")},
-               **WATCHED)  # fmt: skip
+@options.accept_options((*EVALUATED, "generations", "threads", "engine"), cells=options.Cells, **WATCHED)
 def illuminate(
     context: typer.Context,
     problem: options.ProblemName,
@@ -359,11 +365,8 @@ def illuminate(
         call = parsing.load_illumination(Path(problem)) | collect_evaluated(arguments) | watchers
         if arguments.cells is not None:
             call["cells"] = parsing.parse_cells(arguments.cells)
-        shown = (arguments.open_page, arguments.paused, arguments.quiet)
-        page = output.parse_live(arguments.live, arguments.port, arguments.host, *shown)
-        result = find_map(**call, algorithm=algorithm, live=page).result
-        output.finish_page(page, result, arguments.out)
-        end_many(context, result, arguments, lambda: output.wait_on_page(page, arguments.wait, arguments.quiet))
+        result = find_map(**call, algorithm=algorithm).result
+        end_many(context, result, arguments, watchers["live"])
 
 
 @contextlib.contextmanager
@@ -376,6 +379,7 @@ def prepare_many(problem: str, arguments: options.Arguments) -> Iterator[dict[st
             "progress": not (arguments.quiet or arguments.as_json),
             "checkpoint": parsing.parse_checkpoint(problem, arguments, command=""),
             "resume": arguments.resume,
+            "live": output.parse_live(arguments),
         }
 
 
@@ -385,15 +389,14 @@ def collect_evaluated(arguments: options.Arguments) -> dict[str, Any]:
     return options.collect_options(arguments, runs=parsing.parse_runs(arguments), workers_timeout=limit)
 
 
-def end_many(
-    context: typer.Context, result: Result, arguments: options.Arguments, wait: Callable[[], None] = lambda: None
-) -> None:
+def end_many(context: typer.Context, result: Result, arguments: options.Arguments, page: Live | None) -> None:
     """Print and save a result, and leave with its exit code."""
     result["command"] = output.command_line(context)
+    output.finish_page(page, result, arguments.out)
     output.print_result(result, arguments.out, arguments.quiet, arguments.as_json)
     if arguments.checkpoint is not None and result.stop.early and not (arguments.quiet or arguments.as_json):
-        output.print_line("To continue: repeat the command with --resume.")
-    wait()
+        output.print_line(REPEAT_HINT)
+    output.wait_on_page(page, arguments.wait, arguments.quiet)
     raise typer.Exit(output.exit_code(result))
 
 

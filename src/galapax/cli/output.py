@@ -16,8 +16,7 @@ import threading
 import traceback
 import warnings
 import webbrowser
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -299,7 +298,7 @@ def check_folder(folder: Path | None, force: bool, kind: str = "") -> None:
         what = f"holds a saved run ({saved[0]})" if saved else f"is not empty (it contains {inside[0]})"
         raise InputError(f"{folder} {what}: choose another folder for --out, or add --force to write into this one.")
     if inside and kind:
-        atomic.refuse_unowned(folder, [*atomic.FILES_OF_KIND[kind], atomic.NAME])
+        atomic.refuse_unowned(folder, [*atomic.FILES_OF_KIND[kind], atomic.MANIFEST])
 
 
 def _check_writable(folder: Path) -> None:
@@ -330,39 +329,21 @@ def open_report(folder: Path) -> None:
     print_line(where if opened else f"{where}; no browser was found to open it.")
 
 
-def draw_pictures(saved: Result | Study, folder: Path) -> tuple[list[Path], dict[str, str]]:
-    """Draw all pictures of a run or a study as PNG files; return the files, and reasons for those that are missing."""
-    if isinstance(saved, Result):
-        return saved.plot.save(folder)
-    from matplotlib.figure import Figure
-
-    from galapax.view import plots
-
-    folder.mkdir(parents=True, exist_ok=True)
-    figures: dict[str, Callable[[Study], Figure]] = {"convergence": plots.study_convergence}
-    if saved.kind == "comparison":
-        figures["ecdf"] = plots.running_times
-    for name, draw in figures.items():
-        atomic.write_by(folder / f"{name}.png", partial(draw(saved).savefig, format="png", dpi=130))
-    return [folder / f"{name}.png" for name in figures], {}
-
-
 def print_written_files(files: list[Path]) -> None:
     """Print the files that were written, by folder; of many the first and the last."""
     for parent in dict.fromkeys(file.parent for file in files):
         names = [file.name for file in files if file.parent == parent]
-        shown = f"{len(names)} files, {names[0]} to {names[-1]}" if len(names) > 8 else ", ".join(names)
-        print_line(f"Wrote to {parent}: {shown}")
+        listing = f"{len(names)} files, {names[0]} to {names[-1]}" if len(names) > 8 else ", ".join(names)
+        print_line(f"Wrote to {parent}: {listing}")
 
 
 # --- the live page ----------------------------------------------------------------------------------------------------
 
 
-def parse_live(
-    live: bool, port: int | None, host: str | None, open_page: bool, paused: bool, quiet: bool
-) -> Live | None:
+def parse_live(arguments: options.Arguments) -> Live | None:
     """Return the live page that the options ask for."""
-    if not live:
+    port, host, paused = arguments.port, arguments.host, arguments.paused
+    if not arguments.live:
         if port is not None or host is not None or paused:
             raise InputError("--port, --host and --paused apply to the live page: add --live.")
         return None
@@ -374,15 +355,13 @@ def parse_live(
         raise InputError(f"--host must be an address such as {LOOPBACK}; got {host!r}.") from None
 
     def announce(sentence: str) -> None:
-        if not quiet:
+        if not arguments.quiet:
             Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def warn(sentence: str) -> None:
         print_error(sentence, style="bold yellow")
 
-    return Live(
-        0 if port is None else port, LOOPBACK if host is None else host, open_page, paused, say=announce, warn=warn
-    )
+    return Live(0 if port is None else port, address, arguments.open_page, paused, say=announce, warn=warn)
 
 
 def print_resume_hint(result: Result, checkpoint: Path | None, quiet: bool) -> None:

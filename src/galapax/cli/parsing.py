@@ -21,9 +21,8 @@ from galapax.cli.shell_options import SOLVE, SUITE_ALGORITHMS, Arguments, run_op
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_integer, check_positive
 from galapax.core.errors import InputError, unknown_name_error
-from galapax.core.options import Options, group_arguments
+from galapax.core.options import Islands, Options, group_arguments
 from galapax.core.problem import MinMaxProblem, Problem, objective_signs
-from galapax.core.restarts import Islands
 from galapax.execution.arguments import count_named_objectives
 from galapax.execution.observers import Checkpoint
 from galapax.execution.task import MIN_DEFAULT_GENERATIONS, default_algorithm, resolve_options
@@ -127,15 +126,14 @@ def load_file(path: Path) -> Problem | MinMaxProblem:
 
 def load_illumination(path: Path) -> dict[str, Any]:
     """Run a Python file and take what it defines as arguments of `illuminate`."""
+    required, optional = ("fun", "bounds", "measures", "ranges"), ("cells", "ineq", "eq")
     names = run_file(path)
-    missing = [name for name in ("fun", "bounds", "measures", "ranges") if name not in names]
-    if missing:
+    if missing := [name for name in required if name not in names]:
         raise InputError(
             f"illuminate takes a file with `fun`, `bounds`, `measures` and `ranges`; {path} does not define "
             f"{', '.join(missing)}."
         )
-    taken = ("fun", "bounds", "measures", "ranges", "cells", "ineq", "eq")
-    return {name: names[name] for name in taken if name in names}
+    return {name: names[name] for name in required + optional if name in names}
 
 
 def run_file(path: Path) -> dict[str, Any]:

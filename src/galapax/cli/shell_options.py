@@ -184,7 +184,10 @@ Force = Annotated[
 ]
 CheckpointFile = Annotated[
     Path | None,
-    typer.Option("--checkpoint", help="Write checkpoints to this file; galapax resume FILE continues from it."),
+    typer.Option(
+        "--checkpoint",
+        help="Write checkpoints to this file; --resume continues from it, as galapax resume FILE does for solve.",
+    ),
 ]
 CheckpointEvery = Annotated[float | None, typer.Option(help="Seconds between checkpoints. Default: 60.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint, if it exists.")]
@@ -203,7 +206,8 @@ LivePage = Annotated[bool, typer.Option("--live", help="Show the run on a live p
 Replayed = Annotated[bool, typer.Option("--live", help="Replay the run on the live page in the browser.")]
 Port = Annotated[int | None, typer.Option(help="Port of the live page; by default any free port.")]
 Host = Annotated[
-    str | None, typer.Option(help="Address the live page listens on (127.0.0.1); any other needs the printed token.")
+    str | None,
+    typer.Option(help="Address of the live page; any but the default, 127.0.0.1, needs the printed token."),
 ]
 OpenPage = Annotated[bool, typer.Option("--open/--no-open", help="Open the live page in a browser.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Keep the live page open after the run.")]

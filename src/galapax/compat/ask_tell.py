@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from galapax import algorithms
+from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.api.optimizer import Optimizer
@@ -76,6 +78,8 @@ def create_optimizer(
             f"{type(solver).__name__} is for {'several' if solver.traits.multi_objective else 'one'}: choose another "
             "algorithm, or None."
         )
+    if is_parallel and isinstance(solver, CMAES) and solver.surrogate is None:
+        solver = replace(solver, surrogate=False)  # it would ask for one point after another
     if max_evaluations is not None:
         max_evaluations = max(max_evaluations, MIN_PLANNED_EVALUATIONS)
     restarts = None

@@ -115,8 +115,8 @@ class GalapaxSampler(BaseSampler):
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         space = self._declared if self._declared is not None else self._intersection.calculate(study)
-        known = (FloatDistribution, IntDistribution, CategoricalDistribution)
-        return {name: d for name, d in sorted(space.items()) if isinstance(d, known) and not d.single()}
+        supported = (FloatDistribution, IntDistribution, CategoricalDistribution)
+        return {name: d for name, d in sorted(space.items()) if isinstance(d, supported) and not d.single()}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

@@ -159,6 +159,25 @@ def _adapt_callback(callback: Callable[..., object]) -> Callable[[Progress], boo
     return report
 
 
+# --- scipy's other global searches ------------------------------------------------------------------------------------
+
+_SEARCH = "write minimize(fun, bounds=bounds, options={'maxfev': 10_000}): its default search "
+ELSEWHERE = {
+    "dual_annealing": _SEARCH + "is for many local minima, too",
+    "direct": _SEARCH + "needs bounds alone, too",
+    "shgo": _SEARCH + "finds the global minimum; gx.minima lists all of them",
+    "basinhopping": _SEARCH + "needs bounds in place of a step size, and x0 is optional",
+    "brute": "write minimize(fun, bounds=bounds); galapax.sweep is for grids of hyper-parameters",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Answer the names of scipy's other searches, which are not here: see `ELSEWHERE`."""
+    if name in ELSEWHERE:  # an AttributeError would lose the sentence in `from galapax.compat.scipy import ...`
+        raise ImportError(f"galapax.compat.scipy has no {name}: {ELSEWHERE[name]}.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 # --- differential_evolution -------------------------------------------------------------------------------------------
 
 STRATEGIES = {"best1bin": best_1, "rand1bin": rand_1}

@@ -37,7 +37,7 @@ def as_float_array(values: object) -> np.ndarray:
 
 
 def abbreviate(value: object) -> str:
-    """A value for a message, cut to a line."""
+    """Write a value for a message, cut to a line."""
     try:
         text = repr(value)
     except Exception:  # of a class that somebody wrote, or a number of many thousand digits
@@ -49,19 +49,19 @@ MAX_SIZE = 2**31 - 1  # individuals, memories and whatever else has a size
 
 
 def check_size(value: Any, name: str, least: int, why: str = "") -> int:
-    """A whole number of at least `least` that can be the size of an array."""
+    """Return a whole number that is at least `least` and can be the size of an array, or raise an InputError."""
     if check_integer(value, name, least, why) > MAX_SIZE:
         raise InputError(f"{name} must be at most {MAX_SIZE}, got {abbreviate(value)}.")
     return int(value)
 
 
 def as_integer_if_whole(value: object) -> Any:
-    """A number of generations or evaluations as an int, if it was written like 1e5."""
+    """Convert a number of generations or evaluations to an int, if it was written like 1e5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def check_integer(value: object, name: str, least: int, why: str = "") -> int:
-    """A whole number of at least `least`."""
+    """Return a whole number that is at least `least`, or raise an InputError."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InputError(f"{name} must be a whole number, got {abbreviate(value)} of type {type(value).__name__}.")
     if value < least:
@@ -77,7 +77,7 @@ def check_bool(value: object, name: str) -> bool:
 
 
 def items(values: Any, sentence: str) -> list[Any]:
-    """What a list or its like holds; else an error of this sentence, with what came."""
+    """Return the items of a list or its like, or raise an InputError of this sentence, with what came."""
     try:
         if not isinstance(values, str | bytes):
             return list(values)
@@ -87,7 +87,7 @@ def items(values: Any, sentence: str) -> list[Any]:
 
 
 def check_number(value: Any, name: str) -> float:
-    """A real number, not NaN."""
+    """Return a real number that is not NaN, or raise an InputError."""
     try:
         if isinstance(value, str | bytes | bool):
             raise TypeError
@@ -131,7 +131,7 @@ _FORMULA = re.compile(r"[=+\-@]|[＝＋－＠]")
 
 
 def clean_name(text: object, argument: str) -> str:
-    """A name as one line of text that any file can hold; anything but text is refused."""
+    """Return a name as one line of text that any file can hold, or raise an InputError if it is no text."""
     if not isinstance(text, str):
         raise InputError(f"{argument} must be text, got {abbreviate(text)} of type {type(text).__name__}.")
     return _SURROGATES.sub("\ufffd", _UNPRINTABLE.sub(" ", text))
@@ -149,7 +149,7 @@ def escape_csv(value: Any) -> Any:
 
 
 def from_csv(cell: str) -> str:
-    """The text that `for_csv` made a cell of."""
+    """Return the text from which `for_csv` made a cell."""
     return cell.removeprefix("'")
 
 

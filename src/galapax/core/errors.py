@@ -63,8 +63,8 @@ class LostProcess(RuntimeError):
 
 
 def unknown_name_error(kind: str, name: str, valid_names: Iterable[str], listed: str | None = None) -> InputError:
-    """The error for a name that is in no registry, with the nearest names that are; listed: where to find them all, if
-    they are too many for a sentence.
+    """Build the error for a name that is in no registry, with the nearest names that are; listed: where to find them
+    all, if they are too many for a sentence.
     """
     names = sorted(valid_names)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.65)
@@ -85,12 +85,12 @@ MAX_TRACEBACK_FRAMES = 20  # of the user's, that a failure remembers
 
 
 def shows_all_frames() -> bool:
-    """Whether the frames of libraries are wanted: JAX_TRACEBACK_FILTERING=off asks for them."""
+    """Return whether the frames of libraries are wanted: JAX_TRACEBACK_FILTERING=off asks for them."""
     return str(CONFIG.jax_traceback_filtering) == "off"
 
 
 def is_user_file(name: str) -> bool:
-    """Whether a file is neither ours nor of an installed package or Python itself."""
+    """Return whether a file is neither ours nor of an installed package or Python itself."""
     return not name.startswith((_PACKAGE, "<frozen ", *_LIBRARIES))
 
 
@@ -156,7 +156,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def _user_stacklevel() -> int:
-    """The `stacklevel` of the nearest caller outside the package, for the function that calls this one."""
+    """Return the `stacklevel` of the nearest caller outside the package, for the function that calls this one."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None:
         frame, level = frame.f_back, level + 1
@@ -195,7 +195,7 @@ def experimental(public: FunctionT) -> FunctionT:
 
 
 def is_experimental(public: object) -> bool:
-    """Whether a minor release may change it; a subclass is judged by itself."""
+    """Return whether a minor release may change it; a subclass is judged by itself."""
     return "__galapax_experimental__" in vars(public)
 
 
@@ -229,5 +229,5 @@ def deprecated(name: str, *, since: str, instead: str) -> Callable[[FunctionT], 
 
 
 def _append(docstring: str | None, line: str) -> str:
-    """A docstring with one more paragraph."""
+    """Append a paragraph to a docstring."""
     return f"{inspect.cleandoc(docstring or '')}\n\n{line}".strip()

@@ -100,6 +100,7 @@ KEYWORDS = {
     "write callback, a function of a Progress; returning True stops the run": "callbacks callback_fn output_function",
     "write on_failure, as in on_failure='worst'": "catch error_score",
     "write vectorized": "vectorised elementwise vectorize",
+    "use gx.Optimizer, whose trials have report(value, step) and should_prune()": "pruner prune pruning",
 }
 
 # arguments of minimize that compare does not have
@@ -108,6 +109,9 @@ COMPARE_KEYWORDS = {
     "write max_evaluations, which are the same for all algorithms": "generations",
     "put gx.Problem(fun, bounds) into the list of problems": "fun bounds ineq eq maximize blackbox vectorized",
     "set it in the algorithms, as in gx.DE(population=40)": "population",
+    "write max_evaluations: algorithms are compared at equal evaluations, not at equal times": "max_seconds",
+    "leave it out: progress=True shows how far the comparison is": "live callback",
+    "leave it out: problems that JAX compiles need no workers, and black boxes are called in this process": "workers",
 }
 
 # hyper-parameters of algorithms, as papers and other libraries write them
@@ -138,11 +142,54 @@ OPTIMIZER_ATTRIBUTES = {
     "gx.minimize, which calls the function itself": "minimize optimize run",
 }
 
+# attributes of a Trial, a Result and a Study, as other libraries call them
+TRIAL_ATTRIBUTES = {
+    "params['name']: the variables are declared in the bounds of the Optimizer": "suggest_float suggest_int "
+    "suggest_categorical suggest_uniform suggest_loguniform suggest_discrete_uniform args kwargs named",
+    "optimizer.tell(trial, value)": "value values tell state",
+    "optimizer.tell(trial, {'fun': value, 'ineq': g})": "set_constraint",
+}
+RESULT_ATTRIBUTES = {
+    "params": "named best_params best_trial",
+    "x": "X xopt xbest x_best best_x best_solution solution champion_x xfavorite best",
+    "fun": "F best_value fval fopt fbest f_best champion_f best_fitness best_score minimum",
+    "ineq": "G",
+    "eq": "H",
+    "violation, or CV of a front": "CV maxcv constr_violation",
+    "evaluations, which a black box has": "trials evaluations",
+    "evaluations.fun": "func_vals",
+    "evaluations.x": "x_iters",
+    "to_dataframe()": "trials_dataframe dataframe df",
+    "nit": "n_iter n_gen iterations generations niter",
+    "nfev": "n_eval n_evals evals n_evaluations num_evaluations",
+    "stop, or message for a sentence": "status termination reason",
+    "success": "converged is_converged",
+    "population": "pop opt",
+    "population_fitness": "population_energies pop_fitness",
+    "history": "log logbook convergence hist",
+    "timings": "exec_time runtime duration time",
+    "X and F, the front": "best_trials pareto_front pareto front pareto_set",
+    "plot()": "show draw figure",
+    "save(folder), which writes report.html": "report to_html write_report save_report to_csv export",
+    "importances()": "importance feature_importances_ param_importances get_param_importances",
+}
+STUDY_ATTRIBUTES = {
+    "summary(), a row for each cell, or cell(...), the Result of one": "best best_trial best_trials best_params "
+    "best_value best_params_ best_score_ best_estimator_ optimum x fun",
+    "results": "result runs history",
+    "to_dataframe(), a row for each run of each cell": "trials trials_dataframe cv_results_ dataframe df data",
+    "save(folder), with tables as CSV, Markdown and LaTeX": "to_csv to_latex export",
+    "ranks()": "friedman average_ranks",
+    "tests(problem)": "p_values pvalues wilcoxon",
+    "plot()": "show draw figure",
+}
+
 # names that people look for in the package
 PACKAGE_NAMES = {
     "galapax.compat.scipy.differential_evolution, or gx.minimize(f, bounds, 'de')": "differential_evolution",
     "gx.minimize, or gx.Optimizer for ask and tell": "create_study ask_and_tell",
     "gx.minimize": "optimize fmin solve fmin2 gp_minimize dual_annealing shgo basinhopping direct",
+    "None, or an exception, in optimizer.tell(trial, None)": "TrialPruned Pruned",
     "gx.minimize(f, bounds, maximize=True)": "maximize maximise",
     "gx.real": "Real Float Uniform suggest_float",
     "gx.integer": "Integer Int suggest_int",
@@ -199,6 +246,12 @@ MISSING_ALGORITHMS = {
 def find_answers(word: str, table: Mapping[str, str]) -> list[str]:
     """Find the answers of a table to a word."""
     return [answer for answer, words in table.items() if word in words.split()]
+
+
+def attribute_error(owner: object, article: str, name: str, table: Mapping[str, str]) -> AttributeError:
+    """Build the error for an attribute that an object does not have. article: "a" or "an"."""
+    hint = "".join(f": write {answer}" for answer in find_answers(name, table))
+    return AttributeError(f"{article} {type(owner).__name__} has no {name!r}{hint}.", name=name, obj=owner)
 
 
 def spell_plainly(name: str) -> str:

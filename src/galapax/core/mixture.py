@@ -30,7 +30,7 @@ def mixture(
     derived: Mapping[str, Function] | None = None,
     **described: object,
 ) -> Problem:
-    """A Problem of d amounts that add up to `total`, with one of them eliminated.
+    """Create a Problem of d amounts that add up to `total`, with one of them eliminated.
 
     Random points of a box almost never add up to the total, so that a search with this as an equality constraint spends
     its time on it. Here one amount, `balance` (its name or number; by default the last), makes up the remainder: the

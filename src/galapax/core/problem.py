@@ -87,8 +87,8 @@ class CandidateEvaluation(NamedTuple):
     failed: Array  # (n,), number of evaluations with NaN, inf or an exception: a bool with one per candidate
     ineq: Array | None = None  # (n, p)
     eq: Array | None = None  # (n, q)
-    again: Array | None = None  # (n,), evaluations of failed points that this candidate replaced
-    lost: Array | None = None  # (n,), failures among those and other evaluations for this candidate
+    n_resampled: Array | None = None  # (n,), evaluations of failed points that this candidate replaced
+    n_lost: Array | None = None  # (n,), failures among those and other evaluations for this candidate
     known: Array | None = None  # (n,) bool, whether the values were known before and cost no evaluation
 
     @property

@@ -341,7 +341,9 @@ class Space:
         return xp.where(self.discrete, xp.clip(xp.round(genes), first, last), genes)
 
     def is_active(self, x: NumberArray) -> NumberArray:
-        """Whether each variable of x (..., d) exists, by its conditions and those of the variables that they name."""
+        """Return whether each variable of x (..., d) exists, by its conditions and those of the variables that they
+        name.
+        """
         xp = _array_module(x)
         columns: list[NumberArray] = []
         for i in range(self.dim):
@@ -543,7 +545,7 @@ class GeneFunction(VectorFunction):
 
 
 def is_variables(bounds: object) -> bool:
-    """Whether these are variables in a dict or list, or pairs some of which are fixed, and not only a box."""
+    """Return whether these are variables in a dict or list, or pairs some of which are fixed, and not only a box."""
     if isinstance(bounds, Mapping):
         return all(isinstance(name, str) for name in bounds)
     if isinstance(bounds, list | tuple) and any(isinstance(v, Variable) for v in bounds):

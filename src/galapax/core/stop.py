@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
@@ -68,6 +68,7 @@ class Stop(StrEnum):
     BUDGET = "budget"  # the limit of generations or evaluations was reached
     TARGET = "target"
     TOLERANCE = "tolerance"  # the search converged to the answer
+    KNOWN = "known"  # the search closed in on the best point of the searches before it
     ELSEWHERE = "elsewhere"  # the search converged to a worse point than one that it had sampled before
     STALL = "stall"
     INTERRUPT = "interrupt"
@@ -123,6 +124,7 @@ _BY = {
     Stop.TARGET: "the target",
     Stop.TOLERANCE: "convergence",
     Stop.ELSEWHERE: "convergence to a worse point",
+    Stop.KNOWN: "closing in on a known point",
     Stop.STALL: "stall",
     Stop.INTERRUPT: "Ctrl-C",
     Stop.TIME: "the time limit",
@@ -135,6 +137,7 @@ _SENTENCES = {
     Stop.TARGET: "Target reached in generation {generation:,}.",
     Stop.TOLERANCE: "Converged in generation {generation:,}.",
     Stop.ELSEWHERE: "Converged in generation {generation:,}, but to a worse point than the best one.",
+    Stop.KNOWN: "Converged in generation {generation:,} to the best point of the searches before.",
     Stop.STALL: "Stopped: no improvement for {stall:,} generations (generation {generation:,}).",
     Stop.INTERRUPT: "Stopped by Ctrl-C after generation {generation:,}; this is the best result so far.",
     Stop.TIME: "Stopped: time limit ({seconds:g} s) reached after generation {generation:,}.",
@@ -152,6 +155,7 @@ STOP_CODES = {
     Stop.TOLERANCE: 3,
     Stop.BUDGET: 4,
     Stop.ELSEWHERE: 5,
+    Stop.KNOWN: 6,
 }  # codes of a run's own rules on the device; RUNNING for none of them
 
 
@@ -172,6 +176,7 @@ class Rules(NamedTuple):
     reference: Array | np.ndarray | None = None  # (m,): with several objectives better means more hypervolume up to it
     tolerance: Limit = 0.0  # stop a search whose population spans less than this share of the box; 0 for never
     evaluations: Limit | None = None  # limit, for algorithms whose generations take different numbers of evaluations
+    known: Array | np.ndarray | None = None  # (R, 1 + d): value and x of each run's best so far, near which to stop
 
     def as_arrays(self, dtype: DTypeLike) -> Rules:
         reference = None if self.reference is None else np.asarray(self.reference, dtype)
@@ -183,7 +188,17 @@ class Rules(NamedTuple):
             reference,
             np.asarray(self.tolerance, dtype),
             evaluations,
+            None if self.known is None else np.asarray(self.known, dtype),
         )
+
+    def of_runs(self, rows: slice | np.ndarray) -> Rules:
+        """Return the rules of these runs, where some differ from run to run."""
+        return self._replace(**{name: value[rows] for name, value in self.by_row().items()})
+
+    def by_row(self) -> dict[str, Any]:
+        """Return the rules that have a value for each run, by name."""
+        fields = {"evaluations": self.evaluations, "known": self.known}
+        return {name: value for name, value in fields.items() if np.ndim(value) > 0}  # type: ignore[arg-type]
 
     @property
     def by_run(self) -> bool:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax import algorithms
-from galapax.core.algorithm import name_methods
+from galapax.core.algorithm import SUCCESS_CONFIDENCE, name_methods, orient_forecast
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.options import LEAVES, Options, read
@@ -27,7 +27,6 @@ from galapax.core.problem import (
     Shape,
     orient,
 )
-from galapax.core.restarts import SUCCESS_CONFIDENCE
 from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task
@@ -86,7 +85,7 @@ class SolutionEvaluator:
             return evaluate_points(self._exact, np.asarray(x, np.float64), "float64", rows)
 
     def violation(self, x: np.ndarray, track: Track) -> np.ndarray:
-        """How far each run's answer x (R, d) violates the constraints, in float64."""
+        """Compute how far each run's answer x (R, d) violates the constraints, in float64."""
         reported = np.asarray(track.violation, np.float64)
         if self.task.dtype == "float64":  # the run has said so itself
             return reported.copy()
@@ -103,7 +102,7 @@ class SolutionEvaluator:
         return exact._replace(violation=np.zeros(len(x)))  # type: ignore[arg-type]
 
     def evaluate_derived(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """The problem's derived quantities at points (k, d), {name: (k,)}; NaN where a black box raised."""
+        """Evaluate the problem's derived quantities at points (k, d), {name: (k,)}; NaN where a black box raised."""
         out = {}
         for name, function in (self.task.problem.derived or {}).items():
             if self.task.options.blackbox:
@@ -217,7 +216,9 @@ def result_of(
         ineq=solution.constraints.get("ineq"),
         eq=solution.constraints.get("eq"),
         population=task.decode(np.asarray(population.x)),
-        population_fitness=task.sign * population.fitness if fronts is None else task.signs * population.objectives,
+        population_fitness=task.sign * population.fitness
+        if fronts is None
+        else np.where(task.signs > 0, population.objectives, -population.objectives),  # of the same dtype
         history=history,
         runs=runs if task.runs > 1 else None,
         timings={},
@@ -234,6 +235,8 @@ def result_of(
         result["refinements"] = [row + 1 for row in total.refinements[best]]
     if total.further_searches and total.further_searches[best]:
         result["restarted"] = [row + 1 for row in total.further_searches[best]]
+    if total.forecast is not None:
+        result["forecast"] = orient_forecast(jax.tree.map(lambda a: a[best], total.forecast), task.signs, task.decode)
     attach_replay(result, replay, total.opponents)
     result["failures"] = ()
     if evaluator.box is not None:
@@ -314,7 +317,7 @@ def _best_solution(
         if front is None:
             extra["derived"] = {name: float(values[0]) for name, values in extra["derived"].items()}
     return _Solution(
-        x, fun if np.ndim(fun) else float(fun), _constraints_at(evaluator.evaluate(x[None]), 0), extra, front
+        x, fun if np.ndim(fun) else float(fun), _constraints_of_one(evaluator.evaluate(x[None])), extra, front
     )
 
 
@@ -336,10 +339,10 @@ def _decode_front(task: Task, front: Front) -> dict[str, object]:
     return front.as_dict() | {"X": task.decode(front.X)}
 
 
-def _constraints_at(exact: CandidateEvaluation | None, row: int) -> dict[str, np.ndarray]:
-    """Return the constraint values of one point by name."""
+def _constraints_of_one(exact: CandidateEvaluation | None) -> dict[str, np.ndarray]:
+    """Return the constraint values of the only point by name."""
     constraints = () if exact is None else (("ineq", exact.ineq), ("eq", exact.eq))
-    return {name: np.asarray(values[row], np.float64) for name, values in constraints if values is not None}
+    return {name: np.asarray(values[0], np.float64) for name, values in constraints if values is not None}
 
 
 def _find_successes(task: Task, total: Outcome, feasible: np.ndarray) -> np.ndarray:
@@ -438,8 +441,8 @@ def _message(
                 'use dtype="float64".'
             )
         return why + f" No feasible point was found; the total constraint violation of x is {violation:.3g}."
-    if total.estimate is not None and total.estimate.found is not None:
-        first, second = task.sign * total.estimate.found[best]
+    if total.estimate is not None and total.estimate.values_at_x is not None:
+        first, second = task.sign * total.estimate.values_at_x[best]
         if np.isfinite(first):
             return why + (
                 f" fun is random: at x it returned {first:.6g}, and {second:.6g} when it was called there again. The "

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -15,28 +14,25 @@ from jax import Array
 
 from galapax.core.algorithm import TakesKnownValues, is_shared
 from galapax.core.errors import InputError, OutOfMemory, format_bytes
-from galapax.core.problem import Problem, Shape
+from galapax.core.problem import Problem
 from galapax.core.stop import Interrupts
+from galapax.execution.arguments import (
+    check_memory,
+    is_out_of_memory,
+    out_of_memory_message,
+    pad_slice_width,
+    slice_width,
+)
 from galapax.execution.compiled import build_engine
 from galapax.execution.host import AsyncHostEngine, HostEngine
-from galapax.execution.host_loop import BatchView, ChunkHook, Engine, Slice, Watch, run_batch
-from galapax.execution.memory import check_memory, is_out_of_memory, out_of_memory_message, slice_width
+from galapax.execution.host_loop import BatchView, ChunkHook, Engine, RunContext, Slice, run_batch
 from galapax.execution.search import Search
-from galapax.execution.state import CheckpointWriter, Outcome, to_host
+from galapax.execution.state import BatchCheckpoint, Outcome, to_host
 from galapax.execution.task import Task, check_shape
 from galapax.numerics import devices
-from galapax.numerics.compile_cache import CompileTimer
 from galapax.objective.blackbox import BlackBox
 
 PROBE_POINTS = 4  # that are called at a time to learn the shape, as many as the smallest population has
-
-
-class RunContext(NamedTuple):
-    """What all batches of a call share: Ctrl-C, the compile timer, and the black box, if there is one."""
-
-    interrupts: Interrupts
-    clock: CompileTimer
-    box: BlackBox | None
 
 
 @dataclass
@@ -68,7 +64,7 @@ class Group:
 
     def rows_of(self, runs: np.ndarray) -> np.ndarray:
         """Return the rows of these runs."""
-        return np.concatenate([part * self.n_runs + runs for part in range(self.rows_per_run)])
+        return np.concatenate([i * self.n_runs + runs for i in range(self.rows_per_run)])
 
 
 class BatchRunner:
@@ -76,7 +72,7 @@ class BatchRunner:
 
     def __init__(self, group: Group, context: RunContext) -> None:
         task = group.task
-        self.group, self.task, self.clock, self.search = group, task, context.clock, group.search
+        self.group, self.task, self.search, self.context = group, task, group.search, context
         self.runs_that_fit = check_memory(task)
         if group.width is not None:
             self.width = group.width
@@ -85,37 +81,37 @@ class BatchRunner:
         else:
             is_native = task.engine == "native"
             self.width = slice_width(task.bound[0], task.problem.dim, task.total, self.runs_that_fit, is_native)
+            if task.restarts is not None and not devices.on_cpu():
+                self.width = min(pad_slice_width(self.width), self.runs_that_fit)
         self.engine: Engine
         if context.box is not None:
             engine_type = AsyncHostEngine if task.options.workers.asynchronous else HostEngine
-            self.engine = engine_type(context.box, self.clock, context.interrupts, self._check_shape)
+            self.engine = engine_type(context.box, context.clock)
         else:
-            self.engine = build_engine(task, self.search, self.clock, self.width, len(group.keys))
+            self.engine = build_engine(task, self.search, context.clock, self.width, len(group.keys))
         if self.max_concurrent_rows < min(group.rows_per_run, len(group.keys)):
             raise InputError(
                 f"{group.rows_per_run} islands with a population of {task.population} each do not fit into the "
                 f"{format_bytes(devices.free_memory())} that are free: take fewer islands or a smaller population."
             )
 
-    def _check_shape(self, shape: Shape) -> None:
+    def _check_shape(self, box: BlackBox) -> None:
         """Refuse an algorithm that does not fit what a black box returned."""
-        if shape.constrained and not self.task.problem.constrained:
+        if box.shape.constrained and not self.task.problem.constrained:
             raise InputError(
                 f"fun of {self.task.problem.name!r} returns constraints together with its value, which only a call can "
                 "show: minimize takes them; for anything else give ineq and eq as functions."
             )
-        check_shape(self.task, shape)
+        check_shape(self.task, box.shape)
 
     @property
     def max_concurrent_rows(self) -> int:
         """How many rows are computed at once: whole slices, as many as memory allows."""
         return max(1, self.runs_that_fit // self.width) * self.width
 
-    def iterate_batches(
-        self, journal: CheckpointWriter | None, compute: Callable[[np.ndarray], Outcome]
-    ) -> Iterator[tuple[np.ndarray, Outcome]]:
+    def iterate_batches(self, compute: Callable[[np.ndarray], Outcome]) -> Iterator[tuple[np.ndarray, Outcome]]:
         """Yield the runs and the outcome of each batch, with smaller batches after memory was exhausted."""
-        start, total = 0, self.group.n_runs
+        start, total, journal = 0, self.group.n_runs, self.context.journal
         while start < total:
             # the batch size depends on the memory that is free now, so a resumed run takes it from its checkpoint
             saved_sizes = None if journal is None else journal.sizes()
@@ -141,7 +137,7 @@ class BatchRunner:
             return
         self.width = width
         if not self.task.options.blackbox:
-            self.engine = build_engine(self.task, self.search, self.clock, width, len(self.group.keys))
+            self.engine = build_engine(self.task, self.search, self.context.clock, width, len(self.group.keys))
 
     def _reduce_batch_size(self, error: Exception, is_resumed: bool) -> None:
         """Compute fewer runs at once after memory was exhausted; refuse where that is impossible.
@@ -173,22 +169,24 @@ class BatchRunner:
             )
         warnings.warn(f"{message}.", stacklevel=2)
 
-    def compute_batch(self, runs: np.ndarray, watch: Watch, view: BatchView = BatchView()) -> Outcome:
+    def compute_batch(self, runs: np.ndarray, view: BatchView) -> Outcome:
         """Compute these runs in slices, which are shared among the processes, and return the outcome of their rows."""
         group = self.group
+        if self.context.box is not None:
+            with self.context.saving_calls():
+                self.learn_shape(self.context.box)
+                self._check_shape(self.context.box)
         rows = group.rows_of(runs)
         slice_rows = [rows[start : start + self.width] for start in range(0, len(rows), self.width)]
         share = devices.ProcessShard([len(r) for r in slice_rows], group.is_local)
-        slices = [self._build_slice(slice_rows[i]) for i in share.batches]
-        if group.active_rows is not None:
-            slices[0].active_rows = group.active_rows
+        slices = [self._build_slice(slice_rows[i]) for i in share.slices]
         outcome = None
         if slices:
             outcome = run_batch(
                 self.engine,
                 slices,
                 limit=int(self.task.rules.generations),
-                watch=watch,
+                context=self.context,
                 keep_history=bool(self.task.options.keep.history),
                 view=view,
                 between=None if group.exchange is None else group.exchange(share),
@@ -208,33 +206,48 @@ class BatchRunner:
         """Call first candidates of the runs until one has a value, so that `box.shape` is known.
 
         The first generation takes what came of them from the log: no call is made twice. Workers and vectorized
-        functions are given all candidates of a slice.
+        functions are given all candidates at once.
         """
         if box.widths:
             return
-        n_rows, evaluations = min(self.max_concurrent_rows, len(self.group.keys)), self.task.rules.evaluations
-        count = int(min(self.task.population, math.inf if evaluations is None else np.min(evaluations)))
-        box.check_workers(n_rows * self.task.population)
-        for candidates, run_numbers in self._first_candidates(n_rows, count):
-            points, runs = candidates.reshape(-1, candidates.shape[-1]), np.repeat(run_numbers, candidates.shape[1])
-            size = len(points) if box.remote is not None or box.functions.vectorized else PROBE_POINTS
-            for start in range(0, len(points), size):
-                if box.widths or box.interrupted or box.halt_reason or box.late():
-                    return
-                box.n_probed = min(candidates.shape[1], box.n_probed + size)
-                box.probe(points[start : start + size], runs[start : start + size])
+        self.context.pending = lambda: BatchCheckpoint(0, [], [], [], {}, box=box.memory())
+        self._call_first_candidates(box)
         if not box.widths:
             box.learn_widths_from_failures()
 
-    def first_points(self, count: int) -> np.ndarray:
-        """Return the first `count` candidates of each run of the task, (runs, count, d)."""
-        return np.concatenate([candidates for candidates, _ in self._first_candidates(self.task.runs, count)])
+    def _call_first_candidates(self, box: BlackBox) -> None:
+        """Call first candidates until one has a value, or the run ends."""
+        n_rows = min(self.max_concurrent_rows, len(self.group.keys))
+        box.check_workers(n_rows * self.task.population)
+        first_candidates = self._first_candidates(n_rows)
+        takes_all = box.remote is not None or box.functions.vectorized
+        if takes_all:
+            candidates, run_numbers = (np.concatenate(arrays) for arrays in zip(*first_candidates, strict=True))
+            first_candidates = iter([(candidates, run_numbers)])
+        n_called = 0
+        for candidates, run_numbers in first_candidates:
+            points, runs = candidates.reshape(-1, candidates.shape[-1]), np.repeat(run_numbers, candidates.shape[1])
+            size = len(points) if takes_all else PROBE_POINTS
+            for start in range(0, len(points), size):
+                is_late = n_called > 0 and box.late()  # a run without time makes one generation
+                if box.widths or box.interrupted or box.halt_reason or is_late:
+                    return
+                n_called += size
+                box.probe(points[start : start + size], runs[start : start + size])
 
-    def _first_candidates(self, n_rows: int, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the first `count` candidates (k, count, d) of each slice's runs, and the numbers (k,) of these runs."""
+    def first_points(self) -> np.ndarray:
+        """Return the first candidates of each run of the task, (runs, k, d): all of them, however many were called, so
+        that a run is the same with workers and without.
+        """
+        return np.concatenate([candidates for candidates, _ in self._first_candidates(self.task.runs)])
+
+    def _first_candidates(self, n_rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the first candidates (r, k, d) of each slice's runs, within the budget, and the runs' numbers (r,)."""
+        evaluations = self.task.rules.evaluations
+        count = int(min(self.task.population, math.inf if evaluations is None else np.min(evaluations)))
         for start in range(0, n_rows, self.width):
             slice_ = self._build_slice(np.arange(start, min(start + self.width, n_rows)))
-            carry = self.clock.call(Search.begin, (), slice_.search, slice_.keys, slice_.initial, slice_.known)
+            carry = self.context.clock.call(Search.begin, (), slice_.search, slice_.keys, slice_.initial, slice_.known)
             rows = slice_.active_rows
             yield np.array(carry.state.candidates, np.float64)[rows, :count], slice_.run_numbers[rows]
 
@@ -255,24 +268,23 @@ class BatchRunner:
             first = known.choose_first(search.algorithm.population)
             initial, known = (first if len(first) else None), None
         columns = (group.keys[chosen], group.cells[chosen], group.run_numbers[chosen])
-        return Slice(search, *columns, initial, known, np.arange(count))
+        active_rows = np.arange(count) if group.active_rows is None else group.active_rows
+        return Slice(search, *columns, initial, known, active_rows)
 
 
 def select_rows(search: Search, rows: slice | np.ndarray) -> Search:
-    """Return the search of these rows: their hyper-parameters and limits of evaluations."""
+    """Return the search of these rows: their hyper-parameters and rules."""
 
     def pick(leaf: Array) -> Array:
         return leaf if is_shared(leaf) or not leaf.ndim else leaf[rows]
 
-    rules = search.rules
-    if isinstance(rules.evaluations, np.ndarray) and rules.evaluations.ndim:
-        rules = rules._replace(evaluations=rules.evaluations[rows])
-    return replace(search, algorithm=jax.tree.map(pick, search.algorithm, is_leaf=is_shared), rules=rules)
+    algorithm = jax.tree.map(pick, search.algorithm, is_leaf=is_shared)
+    return replace(search, algorithm=algorithm, rules=search.rules.of_runs(rows))
 
 
 @contextmanager
-def open_black_box(task: Task) -> Iterator[BlackBox | None]:
-    """Open the evaluator of a black box, None for a traced task."""
+def open_black_box(task: Task, interrupts: Interrupts) -> Iterator[BlackBox | None]:
+    """Open the evaluator of a black box, None for a traced task. interrupts: raise at once in the user's code."""
     if not task.options.blackbox:
         yield None
         return
@@ -287,6 +299,7 @@ def open_black_box(task: Task) -> Iterator[BlackBox | None]:
     )
     if task.known is not None:
         box.add_known(task.known.x, task.options.initial.answers(), task.options.initial.widths)
+    interrupts.raises = lambda: box.calling
     try:
         yield box
     finally:

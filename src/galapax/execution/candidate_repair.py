@@ -41,15 +41,15 @@ def resample_failed(
     """
     dtype = pending.state.candidates.dtype
     zeros = jnp.zeros(evaluation.failed.shape, dtype)
-    evaluation = evaluation._replace(failed=evaluation.failed.astype(dtype), again=zeros, lost=zeros)
+    evaluation = evaluation._replace(failed=evaluation.failed.astype(dtype), n_resampled=zeros, n_lost=zeros)
 
     spare = search.spare(pending, number)
 
     def rows_to_retry(evaluation: CandidateEvaluation) -> Array:
         failed = search.mask_inactive(pending, number, evaluation).failed > 0
-        if spare is None or evaluation.again is None:
+        if spare is None or evaluation.n_resampled is None:
             return failed
-        budget = spare - jnp.sum(evaluation.again, axis=1)
+        budget = spare - jnp.sum(evaluation.n_resampled, axis=1)
         return failed & (count_candidate_evaluations(search.algorithm) * jnp.cumsum(failed, axis=1) <= budget[:, None])
 
     def should_retry(loop_state: tuple[Array, Array, CandidateEvaluation]) -> Array:
@@ -58,13 +58,14 @@ def resample_failed(
 
     def retry(loop_state: tuple[Array, Array, CandidateEvaluation]) -> tuple[Array, Array, CandidateEvaluation]:
         attempt, candidates, before = loop_state
-        assert before.again is not None and before.lost is not None
+        assert before.n_resampled is not None and before.n_lost is not None
         rows = rows_to_retry(before)
         candidates = jnp.where(rows[..., None], sample_replacements(rows.shape[1], search, keys, attempt), candidates)
         attempt_keys = jax.vmap(lambda key: random.fold_in(random.fold_in(key, random.Stream.RESAMPLE), attempt))(keys)
         now = search.evaluate(pending._replace(state=pending.state._replace(candidates=candidates)), attempt_keys)
-        again, lost = before.again + count_candidate_evaluations(search.algorithm) * rows, before.lost + before.failed
-        now = now._replace(failed=now.failed.astype(dtype), again=again, lost=lost)
+        n_resampled = before.n_resampled + count_candidate_evaluations(search.algorithm) * rows
+        n_lost = before.n_lost + before.failed
+        now = now._replace(failed=now.failed.astype(dtype), n_resampled=n_resampled, n_lost=n_lost)
 
         def pick(new: Array, old: Array) -> Array:
             return jnp.where(rows.reshape(rows.shape + (1,) * (new.ndim - 2)), new, old)
@@ -90,7 +91,7 @@ def probe_points(search: Search, pending: Carry, number: Array | int) -> Array:
 
 
 def repair(
-    search: Search, pending: Carry, number: Array | int, values: Array, eq_tolerance: EqTolerance | None
+    eq_tolerance: EqTolerance | None, search: Search, pending: Carry, number: Array | int, values: Array
 ) -> Carry:
     """Move the candidates whose turn it is towards the constraints that they violate.
 
@@ -109,7 +110,7 @@ def repair(
     return pending._replace(state=pending.state._replace(candidates=repaired))
 
 
-def count_failed_probes(search: Search, count: int, number: Array | int, failed: Array) -> Array:
+def count_failed_probes(count: int, search: Search, number: Array | int, failed: Array) -> Array:
     """Count the failed probes of each of `count` candidates, (R, count). failed: (R, repairs * (1 + d))."""
     each = jnp.sum(failed.reshape(failed.shape[0], search.repairs, -1), axis=2)
     return jnp.zeros((failed.shape[0], count), each.dtype).at[:, rows_to_repair(search, count, number)].add(each)
@@ -121,5 +122,5 @@ def repair_traced(search: Search, pending: Carry, number: Array | int) -> tuple[
     values = jax.vmap(lambda x: objective.constraints(search.consts, x))(probe_points(search, pending, number))
     failed = ~jnp.all(jnp.isfinite(values), axis=2)
     candidates = pending.state.candidates
-    lost = count_failed_probes(search, candidates.shape[1], number, failed.astype(candidates.dtype))
-    return repair(search, pending, number, values, objective.eq_tolerance), lost
+    lost = count_failed_probes(candidates.shape[1], search, number, failed.astype(candidates.dtype))
+    return repair(objective.eq_tolerance, search, pending, number, values), lost

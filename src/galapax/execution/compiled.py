@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-import time
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +22,12 @@ from galapax.core.problem import CandidateEvaluation, Population
 from galapax.core.stop import RUNNING
 from galapax.execution import search as searching
 from galapax.execution.host_loop import Slice
-from galapax.execution.memory import map_on_threads
 from galapax.execution.search import Carry, Finished, Search, TracedObjective
 from galapax.execution.state import restore_arrays, summarize_chunk
 from galapax.execution.task import Task
 from galapax.numerics import devices, random
-from galapax.numerics.compile_cache import PROGRAMS, UNCHECKED_BYTES, CompileTimer, Program
-from galapax.numerics.devices import device_put_cached
+from galapax.numerics.compile_cache import PROGRAMS, STEPS, UNCHECKED_BYTES, CompileTimer, Program, ProgramCall
+from galapax.numerics.devices import device_put_cached, map_on_threads
 from galapax.objective.hoist_constants import Constants
 
 CHUNK_SECONDS = 0.1  # on a CPU the host looks about this often,
@@ -45,9 +41,6 @@ GPU_OPTIONS: dict[str, str | bool] = {
 }  # else the state is copied
 
 
-ProgramCall = tuple[
-    Any, ...
-]  # the arguments of `CompileTimer.program`: a function, its static and its other arguments, options
 Pace = tuple[int, float]  # generations of a chunk, and its seconds
 
 
@@ -57,28 +50,28 @@ class Backend(Protocol):
     threads: int  # that compute slices at once
     max_generations: int  # of a chunk
 
-    def assign_devices(self, batches: list[Slice]) -> None:
+    def assign_devices(self, slices: list[Slice]) -> None:
         """Set the device of each slice."""
 
-    def can_precompile(self, batch: Slice) -> bool:
+    def can_precompile(self, slice_: Slice) -> bool:
         """Return whether the programs of a slice can be compiled before it begins."""
 
-    def init_program(self, batch: Slice) -> ProgramCall:
+    def init_program(self, slice_: Slice) -> ProgramCall:
         """Return the program that computes the first carry of a slice, called with search, keys and initial points."""
 
-    def load(self, batch: Slice) -> None:
+    def load(self, slice_: Slice) -> None:
         """Prepare what the chunks of a slice with a carry need besides it, such as a kernel."""
 
-    def precompile_chunk(self, batch: Slice, clock: CompileTimer) -> Iterator[None]:
+    def precompile_chunk(self, slice_: Slice, clock: CompileTimer) -> Iterator[None]:
         """Compile what the first chunk of a slice needs, a program at each step."""
 
-    def recall_pace(self, batches: list[Slice]) -> Pace:
+    def pace(self, slices: list[Slice]) -> Pace:
         """Return the pace of the same program when it last ran; (0, 0) if it has not."""
 
-    def plan_chunk(self, length: int, seconds: float) -> int:
+    def plan(self, length: int, seconds: float) -> int:
         """Return how many generations the next chunk has, given the length and the seconds of the previous one."""
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
+    def advance(self, slices: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         """See `Engine.advance`."""
 
 
@@ -88,57 +81,57 @@ class CompiledEngine:
     def __init__(self, backend: Backend, clock: CompileTimer) -> None:
         self.backend, self.clock = backend, clock
         self.max_generations = backend.max_generations
-        self.pace, self.plan, self.advance = backend.recall_pace, backend.plan_chunk, backend.advance
+        self.pace, self.plan, self.advance = backend.pace, backend.plan, backend.advance
 
-    def begin(self, batches: list[Slice]) -> None:
-        self.backend.assign_devices(batches)
-        for group in group_by_device(batches):
+    def begin(self, slices: list[Slice]) -> None:
+        self.backend.assign_devices(slices)
+        for group in group_by_device(slices):
             _put_on_device(group)
 
-        def init_program(batch: Slice) -> Program:
-            return self.clock.program(*self.backend.init_program(batch))
+        def init_program(slice_: Slice) -> Program:
+            return self.clock.program(self.backend.init_program(slice_))
 
-        def init(batch: Slice, program: Program) -> None:
-            batch.carry = program(*self.backend.init_program(batch)[2])
+        def init(slice_: Slice, program: Program) -> None:
+            slice_.carry = program(*self.backend.init_program(slice_).arguments)
 
-        map_slices(self.backend.threads, batches, init_program, init)
-        for batch in batches:
-            self.backend.load(batch)
+        map_slices(self.backend.threads, slices, init_program, init)
+        for slice_ in slices:
+            self.backend.load(slice_)
 
     def memory(self) -> None:
         return None
 
-    def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        self.begin(batches)
-        for batch, arrays in zip(batches, carries, strict=True):
-            batch.carry = restore_arrays(batch.carry, arrays, batch.device)
+    def restore(self, slices: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        self.begin(slices)
+        for slice_, arrays in zip(slices, carries, strict=True):
+            slice_.carry = restore_arrays(slice_.carry, arrays, slice_.device)
 
-    def finish(self, batches: list[Slice]) -> list[Finished]:
-        cells = {id(batch): device_put_cached(batch.cell_ids, batch.device) for batch in batches}
+    def finish(self, slices: list[Slice]) -> list[Finished]:
+        cells = {id(slice_): device_put_cached(slice_.cell_ids, slice_.device) for slice_ in slices}
         programs = {
-            key: self.clock.program(*_finish_program(batch, cells[id(batch)]))
-            for key, batch in {(batch.n_cells, batch.device): batch for batch in batches}.items()
+            key: self.clock.program(_finish_program(slice_, cells[id(slice_)]))
+            for key, slice_ in {(slice_.n_cells, slice_.device): slice_ for slice_ in slices}.items()
         }
 
-        def finish(batch: Slice) -> Finished:
-            return programs[batch.n_cells, batch.device](*_finish_program(batch, cells[id(batch)])[2])
+        def finish(slice_: Slice) -> Finished:
+            return programs[slice_.n_cells, slice_.device](*_finish_program(slice_, cells[id(slice_)]).arguments)
 
-        return map_on_threads(self.backend.threads, finish, batches)
+        return map_on_threads(self.backend.threads, finish, slices)
 
-    def survivors(self, batch: Slice) -> Population:
-        return self.clock.call(searching.survivors, (), batch.carry)
+    def survivors(self, slice_: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), slice_.carry)
 
-    def precompile(self, batch: Slice) -> Iterator[None]:
-        if not self.backend.can_precompile(batch):
+    def precompile(self, slice_: Slice) -> Iterator[None]:
+        if not self.backend.can_precompile(slice_):
             return
         clock = CompileTimer(waits=False)
-        _put_on_device([batch])
-        init_program = clock.program(*self.backend.init_program(batch))
+        _put_on_device([slice_])
+        init_program = clock.program(self.backend.init_program(slice_))
         yield
-        batch.carry = init_program.zeros_like_output()
-        self.backend.load(batch)
-        yield from self.backend.precompile_chunk(batch, clock)
-        clock.program(*_finish_program(batch, device_put_cached(batch.cell_ids)))
+        slice_.carry = init_program.zeros_like_output()
+        self.backend.load(slice_)
+        yield from self.backend.precompile_chunk(slice_, clock)
+        clock.program(_finish_program(slice_, device_put_cached(slice_.cell_ids)))
 
 
 class XlaBackend:
@@ -161,45 +154,45 @@ class XlaBackend:
         gpu_generations = MAX_GPU_GENERATIONS if self.longest == LENGTHS[0] else self.longest
         self.max_generations = self.rows if self.on_cpu else gpu_generations
 
-    def assign_devices(self, batches: list[Slice]) -> None:
+    def assign_devices(self, slices: list[Slice]) -> None:
         available = devices.local_devices()
-        for i, batch in enumerate(batches):
-            batch.device = available[i * len(available) // len(batches)] if len(available) > 1 else None
-            if batch.search.n_devices:
-                batch.device = NamedSharding(devices.make_mesh(batch.search.n_devices), PartitionSpec())
+        for i, slice_ in enumerate(slices):
+            slice_.device = available[i * len(available) // len(slices)] if len(available) > 1 else None
+            if slice_.search.n_devices:
+                slice_.device = NamedSharding(devices.make_mesh(slice_.search.n_devices), PartitionSpec())
 
-    def can_precompile(self, batch: Slice) -> bool:
-        return self.on_cpu and not batch.search.n_devices and len(devices.local_devices()) == 1
+    def can_precompile(self, slice_: Slice) -> bool:
+        return self.on_cpu and not slice_.search.n_devices and len(devices.local_devices()) == 1
 
-    def init_program(self, batch: Slice) -> ProgramCall:
-        search = batch.search if batch.search.has_start else batch.search.without_objective()
-        return Search.init_and_start, (), (search, batch.keys, batch.initial)
+    def init_program(self, slice_: Slice) -> ProgramCall:
+        search = slice_.search if slice_.search.has_start else slice_.search.without_objective()
+        return ProgramCall(Search.init_and_start, (), (search, slice_.keys, slice_.initial))
 
-    def load(self, batch: Slice) -> None:
+    def load(self, slice_: Slice) -> None:
         """Do nothing: a chunk needs the carry alone."""
 
-    def precompile_chunk(self, batch: Slice, clock: CompileTimer) -> Iterator[None]:
-        whole = self._cpu_chunk(batch, np.zeros(2, np.int32))
-        if not batch.search.isolates_evaluation:
-            clock.program(*whole)
+    def precompile_chunk(self, slice_: Slice, clock: CompileTimer) -> Iterator[None]:
+        chunk = self._cpu_chunk(slice_, np.zeros(2, np.int32))
+        if not slice_.search.isolates_evaluation:
+            clock.program(chunk)
             yield
-        elif PROGRAMS.find(*whole) is None:
-            place, history = np.zeros(2, np.int32), self._zero_rows(batch)
-            evaluation = clock.program(*_evaluate_program(batch, place)).zeros_like_output()
+        elif PROGRAMS.find(chunk) is None:
+            place, history = np.zeros(2, np.int32), self._zero_rows(slice_)
+            evaluation = clock.program(_evaluate_program(slice_, place)).zeros_like_output()
             yield
-            step = clock.program(*_step_program(batch, history, place, evaluation))
+            step = clock.program(_step_program(slice_, history, place, evaluation))
             yield
-            batch.carry, rows = step.zeros_like_output()
-            clock.program(*_summary_program(batch, rows, np.int32(1)))
+            slice_.carry, rows = step.zeros_like_output()
+            clock.program(_summary_program(slice_, rows, np.int32(1)))
             yield
 
-    def recall_pace(self, batches: list[Slice]) -> Pace:
-        search, self.n_slices = batches[0].search, len(batches)
-        shape = len(batches), self.threads, len(batches[0].cells), search.bounds.dim, search.bounds.lower.dtype
+    def pace(self, slices: list[Slice]) -> Pace:
+        search, self.n_slices = slices[0].search, len(slices)
+        shape = len(slices), self.threads, len(slices[0].cells), search.bounds.dim, search.bounds.lower.dtype
         self.program_key = (jax.tree.structure(search), *shape)
         return _paces.get(self.program_key, (0, 0.0))
 
-    def plan_chunk(self, length: int, seconds: float) -> int:
+    def plan(self, length: int, seconds: float) -> int:
         if not self.on_cpu:
             return self.max_generations
         if length == 0:
@@ -210,102 +203,87 @@ class XlaBackend:
         target_seconds = max(CHUNK_SECONDS, min(min_seconds, MAX_CHUNK_SECONDS))
         return max(1, min(self.rows, int(length * min(8.0, target_seconds / max(seconds, 1e-9)))))
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
-        self.n_slices = len(batches)
+    def advance(self, slices: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
+        self.n_slices = len(slices)
         if not self.on_cpu:
-            n_devices = len(group_by_device(batches))
-            return map_on_threads(n_devices, lambda batch: self._static_chunks(batch, first, count), batches)
+            n_devices = len(group_by_device(slices))
+            return map_on_threads(n_devices, lambda slice_: self._static_chunks(slice_, first, count), slices)
         span = np.array([first, count], np.int32)  # one transfer
 
-        self.is_stepping = batches[0].search.isolates_evaluation and not self._has_chunk_program(batches[0])
+        may_step = slices[0].search.isolates_evaluation
+        chunk_program = self._chunk_program(slices[0], span) if may_step else None
+        self.is_stepping = may_step and chunk_program is None
         if self.is_stepping:
-            return [[self._step(batches[0], first, count)]]
+            return [[self._step(slices[0], span)]]
 
-        def chunk(batch: Slice) -> Program:
-            return self.clock.program(*self._cpu_chunk(batch, span))
+        def chunk(slice_: Slice) -> Program:
+            return chunk_program or self.clock.program(self._cpu_chunk(slice_, span))
 
-        def advance(batch: Slice, program: Program) -> Sequence[Array | np.ndarray]:
-            batch.carry, rows, summary = program(batch.search, batch.keys, batch.carry, span)
-            batch.last_rows = [rows]
+        def advance(slice_: Slice, program: Program) -> Sequence[Array | np.ndarray]:
+            slice_.carry, rows, summary = program(slice_.search, slice_.keys, slice_.carry, span)
+            slice_.last_rows = [rows]
             return [np.asarray(summary)]  # waits, so that a thread has one slice in its core's cache
 
-        return map_slices(self.threads, batches, chunk, advance)
+        return map_slices(self.threads, slices, chunk, advance)
 
-    def _has_chunk_program(self, batch: Slice) -> bool:
-        """Return whether the program of a slice's chunks is in memory or on disk.
+    def _chunk_program(self, slice_: Slice, span: np.ndarray) -> Program | None:
+        """Return the program of a slice's chunks, if it is there or worth compiling, see `StepSchedule`."""
 
-        It is compiled once it pays, beside the generations: in the second call that needs it, or once stepping has
-        taken as long as compiling takes. Then a single core compiles it, too. Until then the evaluation is all that is
-        compiled for a new objective.
-        """
-        stepped = _stepped.get(_program_id(batch))
-        function, static, arguments, donate, quick = self._cpu_chunk(batch, np.zeros(2, np.int32))
-        if PROGRAMS.find(function, static, arguments, donate, quick, on_disk=stepped is None) is not None:
-            return True
-        if stepped is None or self.is_compiling:
-            return False
-        pays_alone = stepped.seconds >= MAX_STEPPED_SECONDS
-        if not pays_alone and stepped.clock() is self.clock:
-            return False
-        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), batch.carry)
+        def idle_call() -> ProgramCall:  # the slice's carry is overwritten meanwhile
+            carry = jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), slice_.carry))
+            return self._cpu_chunk(replace(slice_, carry=carry), span)
 
-        def compile_chunk() -> Iterator[object]:
-            carry = jax.device_put(jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes))
-            idle = replace(batch, carry=carry)  # the batch's is overwritten meanwhile
-            yield CompileTimer(waits=False).program(*self._cpu_chunk(idle, np.zeros(2, np.int32)))
+        return STEPS.program(self._cpu_chunk(slice_, span), self.clock, idle_call)
 
-        self.is_compiling = PROGRAMS.precompile(compile_chunk)
-        return pays_alone and not self.is_compiling
-
-    def _step(self, batch: Slice, first: int, count: int) -> np.ndarray:
+    def _step(self, slice_: Slice, span: np.ndarray) -> np.ndarray:
         """Compute a slice's chunk generation by generation; return its summary.
 
         The bits are those of the chunk's program: the evaluation is compiled apart from the rest there, too, and the
         rest is the same loop around it.
         """
-        history, place = self._zero_rows(batch), np.array([first, 0], np.int32)
-        evaluate_call = _evaluate_program(batch, place)
-        evaluate, consts = self.clock.program(*evaluate_call), batch.search.consts
-        evaluation = evaluate(*evaluate_call[2])
-        step = self.clock.program(*_step_program(batch, history, place, evaluation))
-        search, n_generations = batch.search.without_objective(), 0
-        start = time.thread_time()  # of Python: the evaluations take as long in the chunk's program
-        for i in range(count):
-            batch.carry, history = step(search, batch.keys, batch.carry, history, place, evaluation)
-            n_generations = i + 1
-            if n_generations == count or _has_ended(batch.carry):
-                break
-            place = np.array([first, i + 1], np.int32)
-            evaluation = evaluate(consts, batch.carry.state.candidates, place)
-        _remember_stepped(batch, time.thread_time() - start, self.clock)
-        summary_call = _summary_program(batch, history, np.int32(n_generations))
-        rows, summary = self.clock.program(*summary_call)(*summary_call[2])
-        batch.last_rows = [rows]
+        (first, count), history = span, self._zero_rows(slice_)
+        place = np.array([first, 0], np.int32)
+        evaluate_call = _evaluate_program(slice_, place)
+        evaluate, consts = self.clock.program(evaluate_call), slice_.search.consts
+        evaluation = evaluate(*evaluate_call.arguments)
+        step = self.clock.program(_step_program(slice_, history, place, evaluation))
+        search, n_generations = slice_.search.without_objective(), 0
+        with STEPS.timing(self._cpu_chunk(slice_, span), self.clock):
+            for i in range(count):
+                slice_.carry, history = step(search, slice_.keys, slice_.carry, history, place, evaluation)
+                n_generations = i + 1
+                if n_generations == count or _has_ended(slice_.carry):
+                    break
+                place = np.array([first, i + 1], np.int32)
+                evaluation = evaluate(consts, slice_.carry.state.candidates, place)
+        summary_call = _summary_program(slice_, history, np.int32(n_generations))
+        rows, summary = self.clock.program(summary_call)(*summary_call.arguments)
+        slice_.last_rows = [rows]
         return np.asarray(summary)
 
-    def _zero_rows(self, batch: Slice) -> np.ndarray:
+    def _zero_rows(self, slice_: Slice) -> np.ndarray:
         """Return an empty history of a chunk."""
-        return np.zeros((self.rows, batch.columns.width, len(batch.cells)), batch.search.bounds.lower.dtype)
+        return np.zeros((self.rows, slice_.columns.width, len(slice_.cells)), slice_.search.bounds.lower.dtype)
 
-    def _cpu_chunk(self, batch: Slice, span: np.ndarray) -> ProgramCall:
+    def _cpu_chunk(self, slice_: Slice, span: np.ndarray) -> ProgramCall:
         """Return the program of a slice's chunks on a CPU, of any length."""
-        arguments = (batch.search, batch.keys, batch.carry, span)
-        return _chunk, (self.rows,), arguments, (2,), batch.search.algorithm.traits.fast_compile
+        arguments = (slice_.search, slice_.keys, slice_.carry, span)
+        return ProgramCall(_chunk, (self.rows,), arguments, (2,), slice_.search.algorithm.traits.fast_compile)
 
-    def _static_chunks(self, batch: Slice, first: int, count: int) -> list[Array]:
+    def _static_chunks(self, slice_: Slice, first: int, count: int) -> list[Array]:
         """Compute a slice's generations by chunks of the lengths that programs are compiled for."""
         options = GPU_OPTIONS if devices.platform() == "gpu" else None
         pieces, summaries = [], []
         for start, length in _split_into_chunks(
-            first, count, batch.search.algorithm.period, batch.search.round, self.longest
+            first, count, slice_.search.algorithm.period, slice_.search.round, self.longest
         ):
-            arguments = (batch.search, batch.keys, batch.carry, device_put_cached(np.int32(start), batch.device))
-            batch.carry, rows, summary = self.clock.call(
+            arguments = (slice_.search, slice_.keys, slice_.carry, device_put_cached(np.int32(start), slice_.device))
+            slice_.carry, rows, summary = self.clock.call(
                 _static_chunk, (length,), *arguments, donate=(2,), options=options
             )
             pieces.append(rows)
             summaries.append(summary)
-        batch.last_rows = pieces
+        slice_.last_rows = pieces
         return summaries
 
 
@@ -313,38 +291,42 @@ Output = TypeVar("Output")
 
 
 def map_slices(
-    threads: int, batches: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Program], Output]
+    threads: int, slices: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Program], Output]
 ) -> list[Output]:
     """Return work(slice, program) of every slice, computed on threads; slices on one device share their program."""
-    programs = {group[0].device: program(group[0]) for group in group_by_device(batches)}
+    programs = {group[0].device: program(group[0]) for group in group_by_device(slices)}
     if devices.on_cpu():
         threads = _threads_that_fit(threads, max(each.working_bytes for each in programs.values()))
-    return map_on_threads(threads, lambda batch: work(batch, programs[batch.device]), batches)
+    return map_on_threads(threads, lambda slice_: work(slice_, programs[slice_.device]), slices)
 
 
-def _finish_program(batch: Slice, cells: Array) -> ProgramCall:
+def _finish_program(slice_: Slice, cells: Array) -> ProgramCall:
     """Return the program that extracts the results of a slice."""
-    return searching.finish, (batch.n_cells,), (batch.search.without_objective(), batch.carry, cells)
+    arguments = (slice_.search.without_objective(), slice_.carry, cells)
+    return ProgramCall(searching.finish, (slice_.n_cells,), arguments)
 
 
-def _evaluate_program(batch: Slice, place: np.ndarray) -> ProgramCall:
+def _evaluate_program(slice_: Slice, place: np.ndarray) -> ProgramCall:
     """Return the program that evaluates the candidates of a slice. place: see `_step_generation`."""
-    search = batch.search
-    assert batch.carry is not None
-    arguments = (search.consts, batch.carry.state.candidates, place)
-    return _evaluate_candidates, (search.objective,), arguments, (), search.algorithm.traits.fast_compile
+    search = slice_.search
+    assert slice_.carry is not None
+    arguments = (search.consts, slice_.carry.state.candidates, place)
+    quick = search.algorithm.traits.fast_compile
+    return ProgramCall(_evaluate_candidates, (search.objective,), arguments, quick=quick)
 
 
-def _step_program(batch: Slice, history: np.ndarray, place: np.ndarray, evaluation: CandidateEvaluation) -> ProgramCall:
+def _step_program(
+    slice_: Slice, history: np.ndarray, place: np.ndarray, evaluation: CandidateEvaluation
+) -> ProgramCall:
     """Return the program that completes a generation whose candidates are evaluated, and writes its row of history."""
-    search = batch.search.without_objective()
-    arguments = (search, batch.keys, batch.carry, history, place, evaluation)
-    return _step_generation, (), arguments, (2, 3), search.algorithm.traits.fast_compile
+    search = slice_.search.without_objective()
+    arguments = (search, slice_.keys, slice_.carry, history, place, evaluation)
+    return ProgramCall(_step_generation, (), arguments, (2, 3), search.algorithm.traits.fast_compile)
 
 
-def _summary_program(batch: Slice, history: Array | np.ndarray, count: np.int32) -> ProgramCall:
+def _summary_program(slice_: Slice, history: Array | np.ndarray, count: np.int32) -> ProgramCall:
     """Return the program that summarises a chunk whose generations were computed one by one."""
-    return summarize_chunk, (), (batch.search.without_objective(), history, count, batch.carry)
+    return ProgramCall(summarize_chunk, (), (slice_.search.without_objective(), history, count, slice_.carry))
 
 
 def _has_ended(carry: Carry) -> bool:
@@ -352,31 +334,6 @@ def _has_ended(carry: Carry) -> bool:
     if carry.stop_state is None:
         return False
     return bool((np.asarray(carry.stop_state.stop_columns)[:, searching.REASON] != RUNNING).all())
-
-
-def _program_id(batch: Slice) -> Hashable:
-    """Return what the programs of a slice have in common in every call."""
-    bounds = batch.search.bounds
-    return jax.tree.structure(batch.search), bounds.dim, bounds.lower.dtype
-
-
-class Stepped(NamedTuple):
-    """How long generations of a program were computed one by one, and in which call first."""
-
-    seconds: float
-    clock: weakref.ref[CompileTimer]  # every call has its own
-
-
-_stepped: OrderedDict[Hashable, Stepped] = OrderedDict()
-MAX_STEPPED_SECONDS = 0.3  # of one program; compiling it takes about so long
-
-
-def _remember_stepped(batch: Slice, seconds: float, clock: CompileTimer) -> None:
-    key = _program_id(batch)
-    before = _stepped.pop(key, Stepped(0.0, weakref.ref(clock)))
-    _stepped[key] = before._replace(seconds=before.seconds + seconds)
-    if len(_stepped) > MAX_PACES:
-        _stepped.popitem(last=False)
 
 
 _paces: dict[Hashable, tuple[int, float]] = {}  # generations of a chunk and its seconds, of programs that have run
@@ -399,28 +356,26 @@ def _threads_that_fit(threads: int, needs: int) -> int:
     return max(1, min(threads, int(0.8 * devices.free_memory() / needs)))
 
 
-def group_by_device(batches: list[Slice]) -> list[list[Slice]]:
+def group_by_device(slices: list[Slice]) -> list[list[Slice]]:
     """Return the slices of each device."""
     groups: dict[Hashable, list[Slice]] = {}
-    for batch in batches:
-        groups.setdefault(batch.device, []).append(batch)
+    for slice_ in slices:
+        groups.setdefault(slice_.device, []).append(slice_)
     return list(groups.values())
 
 
-def _put_on_device(batches: list[Slice]) -> None:
+def _put_on_device(slices: list[Slice]) -> None:
     """Transfer what slices share, and what each has for itself, to their device at once."""
-    search = batches[0].search
-    # the limit of evaluations differs from run to run where runs restart
-    per_batch = [
-        (batch.search.algorithm, batch.keys, batch.initial, batch.search.rules.evaluations) for batch in batches
-    ]
-    (bounds, rules, consts), per_batch = device_put_cached(
-        ((search.bounds, search.rules, search.consts), per_batch), batches[0].device
+    search = slices[0].search
+    # some rules differ from run to run where runs restart
+    per_slice = [(s.search.algorithm, s.keys, s.initial, s.search.rules.by_row()) for s in slices]
+    (bounds, rules, consts), per_slice = device_put_cached(
+        ((search.bounds, search.rules, search.consts), per_slice), slices[0].device
     )
-    for batch, (algorithm, keys, initial, evaluations) in zip(batches, per_batch, strict=True):
-        batch.keys, batch.initial = keys, initial
-        limits = rules._replace(evaluations=evaluations)
-        batch.search = replace(batch.search, algorithm=algorithm, bounds=bounds, rules=limits, consts=consts)
+    for slice_, (algorithm, keys, initial, rules_by_row) in zip(slices, per_slice, strict=True):
+        slice_.keys, slice_.initial = keys, initial
+        slice_rules = rules._replace(**rules_by_row)
+        slice_.search = replace(slice_.search, algorithm=algorithm, bounds=bounds, rules=slice_rules, consts=consts)
 
 
 def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) -> tuple[Carry, Array, Array]:
@@ -445,8 +400,8 @@ def _iterate(
     first: number of the generation of row 0. evaluation: see `Search.generation`.
     """
 
-    def body(i: Array | int, both: tuple[Carry, Array]) -> tuple[Carry, Array]:
-        carry, history = both
+    def body(i: Array | int, loop_state: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        carry, history = loop_state
         number = first + i
         carry, row = search.generation(carry, _fold_all(keys, number), number, evaluation=evaluation)
         return carry, lax.dynamic_update_index_in_dim(history, row, i, axis=0)
@@ -544,6 +499,7 @@ def _max_gpu_chunk(steps: int, genes: int) -> int:
     return max(1, min(LENGTHS[0], int(MAX_GPU_CHUNK_SECONDS / seconds)))
 
 
+MAX_FUSED_FRONT_RATIO = 8  # of several runs only fronts so many times smaller were measured, and faster by one kernel
 MAX_FUSED_SIZE = 2**22  # population x variables of a run up to which one kernel is faster (docs/fused.md)
 
 
@@ -602,8 +558,12 @@ def _why_not_fused(task: Task) -> str:
     """Return why a fused kernel would not be faster; "" where it may be. Imports nothing of its compiler."""
     if devices.platform() != "gpu":
         return f"runs on the {devices.platform().upper()}"
-    if task.solvers[0].traits.multi_objective:  # benchmarks/gpu.py --only fronts
-        return "a front is ranked faster by many kernels"
+    traits = task.solvers[0].traits
+    if traits.multi_objective:  # benchmarks/gpu.py --only fronts
+        has_intrinsic = task.shape.objectives == 2 and not task.shape.constrained
+        limit = traits.max_fused_front if task.total == 1 else traits.max_fused_front // MAX_FUSED_FRONT_RATIO
+        if not has_intrinsic or task.population > limit:
+            return "such a front is ranked faster by many kernels"
     size = task.population * task.problem.dim
     if size > MAX_FUSED_SIZE:
         return f"for {size} numbers a generation one kernel is no faster"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import jax
@@ -12,179 +12,157 @@ import numpy as np
 from jax import Array
 
 from galapax.core.algorithm import count_candidate_evaluations
-from galapax.core.problem import CandidateEvaluation, EqTolerance, Population, Shape
-from galapax.core.stop import RUNNING, Interrupts
+from galapax.core.problem import CandidateEvaluation, EqTolerance, Population
+from galapax.core.stop import RUNNING
 from galapax.execution import search as searching
 from galapax.execution.candidate_repair import count_failed_probes, probe_points, repair, sample_replacements
 from galapax.execution.host_loop import Slice
 from galapax.execution.search import REASON, Carry, Finished, Search
 from galapax.execution.state import restore_arrays, summarize_chunk
 from galapax.numerics import random
-from galapax.numerics.compile_cache import CompileTimer
+from galapax.numerics.compile_cache import CompileTimer, ProgramCall
 from galapax.objective.blackbox import BlackBox
 from galapax.objective.evaluation_log import summarise
 
 
 class HostEngine:
-    """An Engine for objectives that are called. How many numbers they give is known once they were."""
+    """An Engine for objectives that are called. The box knows how many numbers they give, see `learn_shape`."""
 
     max_generations = 1
 
-    def __init__(
-        self,
-        box: BlackBox,
-        clock: CompileTimer,
-        interrupts: Interrupts,
-        check: Callable[[Shape], None],
-    ) -> None:
-        self.box, self.clock, self.interrupts = box, clock, interrupts
-        self.check = check  # is called with the shape, as soon as it is known
-        self._waiting: list[dict[str, np.ndarray]] = []  # the first values of the slices, until they are told
+    def __init__(self, box: BlackBox, clock: CompileTimer) -> None:
+        self.box, self.clock = box, clock
 
-    def begin(self, batches: list[Slice]) -> None:
-        self.interrupts.raises = lambda: self.box.calling
-        # the first candidates do not depend on how many numbers the objective gives: evaluate them, then begin for real
-        first = [
-            self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial, batch.known) for batch in batches
-        ]
-        self.box.check_workers(sum(len(batch.active_rows) for batch in batches) * first[0].state.candidates.shape[1])
-        first, lost = self._repair(batches, first, np.int32(1))
-        self._waiting = self._measure(batches, first, np.int32(1), lost)
-        self.check(self.box.shape)
-        if self.box.shape.eq and not self.box.missed.any():  # an interrupted generation is evaluated again
-            self.box.settle_eq_tolerance(
-                np.concatenate([raw["eq"].reshape(-1, self.box.shape.eq) for raw in self._waiting])
-            )
-        for batch, measured, raw in zip(batches, first, self._waiting, strict=True):
-            batch.search = replace(batch.search, shape=self.box.shape)
-            carry = self.clock.call(Search.begin, (), batch.search, batch.keys, batch.initial, batch.known)
-            pending = self.clock.call(Search.ask, (), batch.search, carry, np.int32(1))
-            if batch.search.resamples or batch.search.differences:
-                pending = _with_candidates(pending, measured.state.candidates)
-            batch.carry = self.clock.call(_start, (self.box.eq_tolerance,), batch.search, pending, raw)
+    def begin(self, slices: list[Slice]) -> None:
+        for slice_ in slices:
+            slice_.search = replace(slice_.search, shape=self.box.shape)
+            slice_.carry = self.clock.call(Search.begin, (), slice_.search, slice_.keys, slice_.initial, slice_.known)
 
     def memory(self) -> dict[str, object]:
         return self.box.memory()
 
-    def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
-        self.interrupts.raises = lambda: self.box.calling
-        self.check(self.box.shape)
-        for batch, arrays in zip(batches, carries, strict=True):
-            batch.search = replace(batch.search, shape=self.box.shape)
-            batch.carry = restore_arrays(
-                jax.eval_shape(batch.search.begin, batch.keys, batch.initial, batch.known), arrays
+    def restore(self, slices: list[Slice], carries: list[list[np.ndarray]]) -> None:
+        for slice_, arrays in zip(slices, carries, strict=True):
+            slice_.search = replace(slice_.search, shape=self.box.shape)
+            slice_.carry = restore_arrays(
+                jax.eval_shape(slice_.search.begin, slice_.keys, slice_.initial, slice_.known), arrays
             )
 
-    def pace(self, batches: list[Slice]) -> tuple[int, float]:
+    def pace(self, slices: list[Slice]) -> tuple[int, float]:
         return 0, 0.0
 
     def plan(self, length: int, seconds: float) -> int:
         return 1
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
+    def advance(self, slices: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         assert count == 1
         number = np.int32(first)
-        pending = [batch.carry for batch in batches if batch.carry is not None]
-        raw_values, self._waiting = self._waiting, []
-        if not raw_values:
-            pending = [self.clock.call(Search.ask, (), batch.search, batch.carry, number) for batch in batches]
-            pending, lost = self._repair(batches, pending, number)
-            raw_values = self._measure(batches, pending, number, lost)
+        pending = [self.clock.call(Search.ask, (), slice_.search, slice_.carry, number) for slice_ in slices]
+        pending, lost = self._repair(slices, pending, number)
+        raw_values = self._measure(slices, pending, number, lost)
+        n_eq = self.box.shape.eq
+        if first == 1 and n_eq and not self.box.missed.any():  # an interrupted generation is evaluated again
+            self.box.settle_eq_tolerance(np.concatenate([raw["eq"].reshape(-1, n_eq) for raw in raw_values]))
         summaries, tolerance = [], (self.box.eq_tolerance,)
-        for batch, batch_asked, raw in zip(batches, pending, raw_values, strict=True):
-            arguments = (batch.search, batch.keys, batch_asked, number, raw)
-            batch.carry, row, summary = self.clock.call(_tell, tolerance, *arguments)
-            batch.last_rows = [row]
+        for slice_, slice_asked, raw in zip(slices, pending, raw_values, strict=True):
+            if first == 1:
+                slice_asked = self.clock.call(_start, tolerance, slice_.search, slice_asked, raw)
+            arguments = (slice_.search, slice_.keys, slice_asked, number, raw)
+            slice_.carry, row, summary = self.clock.call(_tell, tolerance, *arguments)
+            slice_.last_rows = [row]
             summaries.append([summary])
         if not self.box.missed.any():
             self.box.complete_generation()
         return summaries
 
-    def finish(self, batches: list[Slice]) -> list[Finished]:
+    def finish(self, slices: list[Slice]) -> list[Finished]:
         return [
-            self.clock.call(searching.finish, (batch.n_cells,), batch.search, batch.carry, batch.cell_ids)
-            for batch in batches
+            self.clock.call(searching.finish, (slice_.n_cells,), slice_.search, slice_.carry, slice_.cell_ids)
+            for slice_ in slices
         ]
 
-    def survivors(self, batch: Slice) -> Population:
-        return self.clock.call(searching.survivors, (), batch.carry)
+    def survivors(self, slice_: Slice) -> Population:
+        return self.clock.call(searching.survivors, (), slice_.carry)
 
-    def precompile(self, batch: Slice) -> Iterator[None]:
-        search, clock = batch.search, CompileTimer(waits=False)
+    def precompile(self, slice_: Slice) -> Iterator[None]:
+        search, clock = slice_.search, CompileTimer(waits=False)
         if not self.box.widths or search.resamples or search.differences:
             return
         search, tolerance = replace(search, shape=self.box.shape), (self.box.eq_tolerance,)
-        carry = clock.program(Search.begin, (), (search, batch.keys, batch.initial, batch.known)).zeros_like_output()
+        begin = ProgramCall(Search.begin, (), (search, slice_.keys, slice_.initial, slice_.known))
+        carry = clock.program(begin).zeros_like_output()
         yield
-        pending = clock.program(Search.ask, (), (search, carry, np.int32(1))).zeros_like_output()
+        pending = clock.program(ProgramCall(Search.ask, (), (search, carry, np.int32(1)))).zeros_like_output()
         runs, n = pending.state.candidates.shape[:2]
         raw = {name: np.zeros((runs, n, width), self.box.dtype) for name, width in self.box.widths.items()}
         if self.box.log.n_known:
             raw["known"] = np.zeros((runs, n), bool)
-        clock.program(_tell, tolerance, (search, batch.keys, pending, np.int32(1), raw))
+        clock.program(ProgramCall(_tell, tolerance, (search, slice_.keys, pending, np.int32(1), raw)))
         yield
-        clock.program(_start, tolerance, (search, pending, raw))
+        clock.program(ProgramCall(_start, tolerance, (search, pending, raw)))
         yield
-        clock.program(searching.finish, (batch.n_cells,), (search, pending, batch.cell_ids))
+        clock.program(ProgramCall(searching.finish, (slice_.n_cells,), (search, pending, slice_.cell_ids)))
 
     def _repair(
-        self, batches: list[Slice], pending: list[Carry], number: Array | np.int32
+        self, slices: list[Slice], pending: list[Carry], number: Array | np.int32
     ) -> tuple[list[Carry], list[Array]]:
-        """The carries with some candidates moved onto the constraints, where the search does so; and of each slice how
-        many of the points tried for it failed, (S, n).
+        """Move some candidates onto the constraints, where the search does so; return the carries, and of each slice
+        how many of the points tried for it failed, (S, n).
         """
-        if not batches[0].search.differences:
+        if not slices[0].search.differences:
             return pending, []
         points = [
-            np.array(self.clock.call(probe_points, (), batch.search, carry, number), np.float64)
-            for batch, carry in zip(batches, pending, strict=True)
+            np.array(self.clock.call(probe_points, (), slice_.search, carry, number), np.float64)
+            for slice_, carry in zip(slices, pending, strict=True)
         ]
-        chosen = [np.zeros(batch_points.shape[:2], bool) for batch_points in points]
-        for batch, carry, rows in zip(batches, pending, chosen, strict=True):
-            rows[_running_rows(batch, carry)] = True
-            if batch.search.splits_last:
-                affords = np.asarray(self.clock.call(Search.affords_repairs, (), batch.search, carry), bool)
+        chosen = [np.zeros(slice_points.shape[:2], bool) for slice_points in points]
+        for slice_, carry, rows in zip(slices, pending, chosen, strict=True):
+            rows[_running_rows(slice_, carry)] = True
+            if slice_.search.splits_last:
+                affords = np.asarray(self.clock.call(Search.affords_repairs, (), slice_.search, carry), bool)
                 rows &= affords[:, None]
         out, failed_probes, tolerance = [], [], (self.box.eq_tolerance or 0.0)
-        probe_values = self._evaluate_rows(batches, points, chosen)
-        for batch, carry, raw, rows in zip(batches, pending, probe_values, chosen, strict=True):
+        probe_values = self._evaluate_rows(slices, points, chosen)
+        for slice_, carry, raw, rows in zip(slices, pending, probe_values, chosen, strict=True):
             constraints = [raw[name] for name in ("ineq", "eq") if name in raw]
             values = np.concatenate(constraints, axis=2).astype(carry.state.candidates.dtype)
-            search = replace(batch.search, shape=self.box.shape)
-            repaired = self.clock.call(_repair_batch, (tolerance,), search, carry, number, values)
+            search = replace(slice_.search, shape=self.box.shape)
+            repaired = self.clock.call(repair, (tolerance,), search, carry, number, values)
             is_repaired = np.asarray(rows.any(axis=1))[:, None, None]
             candidates = np.where(is_repaired, repaired.state.candidates, carry.state.candidates)
             out.append(_with_candidates(carry, candidates))
             failed = self._find_failed(raw, rows).astype(values.dtype)
             failed_probes.append(
-                self.clock.call(_count_failed_probes, (carry.state.candidates.shape[1],), search, number, failed)
+                self.clock.call(count_failed_probes, (carry.state.candidates.shape[1],), search, number, failed)
             )
         return out, failed_probes
 
     def _measure(
-        self, batches: list[Slice], pending: list[Carry], number: Array | np.int32, lost: list[Array]
+        self, slices: list[Slice], pending: list[Carry], number: Array | np.int32, lost: list[Array]
     ) -> list[dict[str, np.ndarray]]:
-        """Raw values {name: (S, n, width)} of each slice's candidates; NaN for runs that are finished or not wanted and
-        for candidates that are not to be evaluated, which cost no calls. Where fresh points took the place of failed
-        ones, they do so in `pending`, too, and "again" (S, n) tells how often. lost: of `_mended`, kept as "lost".
+        """Evaluate each slice's candidates; return raw values {name: (S, n, width)}.
+
+        They are NaN for runs that are finished or not active and for candidates that are not to be evaluated, which
+        cost no calls. Where fresh points took the place of failed ones, they do so in `pending`, too, and "n_resampled"
+        (S, n) counts them. lost: the failures that `_repair` returned, passed on as "n_lost".
         """
         points = [np.array(carry.state.candidates, np.float64) for carry in pending]
-        known = [self._find_known(batch_points) for batch_points in points]
+        known = [self._find_known(slice_points) for slice_points in points]
         chosen = [
-            self._rows_to_evaluate(batch, carry, number, batch_known)
-            for batch, carry, batch_known in zip(batches, pending, known, strict=True)
+            self._rows_to_evaluate(slice_, carry, number, slice_known)
+            for slice_, carry, slice_known in zip(slices, pending, known, strict=True)
         ]
-        out = self._evaluate_rows(batches, points, chosen)
+        out = self._evaluate_rows(slices, points, chosen)
         each, budgets = (
-            count_candidate_evaluations(batches[0].search.algorithm),
+            count_candidate_evaluations(slices[0].search.algorithm),
             [np.full(len(rows), np.inf) for rows in chosen],
         )
-        if batches[0].search.resamples and batches[0].search.rules.evaluations is not None:
+        if slices[0].search.resamples and slices[0].search.rules.evaluations is not None:
             budgets = [
-                np.array(self.clock.call(Search.spare, (), batch.search, carry, number), np.float64)
-                for batch, carry in zip(batches, pending, strict=True)
+                np.array(self.clock.call(Search.spare, (), slice_.search, carry, number), np.float64)
+                for slice_, carry in zip(slices, pending, strict=True)
             ]
-        for attempt in range(batches[0].search.resamples):
+        for attempt in range(slices[0].search.resamples):
             failed = [self._find_failed(raw, rows) for raw, rows in zip(out, chosen, strict=True)]
             failed = [
                 rows & (each * np.cumsum(rows, axis=1) <= budget[:, None])
@@ -192,90 +170,90 @@ class HostEngine:
             ]
             if self.box.missed.any() or not any(rows.any() for rows in failed):
                 break
-            for i, (batch, rows) in enumerate(zip(batches, failed, strict=True)):
+            for i, (slice_, rows) in enumerate(zip(slices, failed, strict=True)):
                 fresh_points = self.clock.call(
-                    _sample_replacements, (points[i].shape[1],), batch.search, batch.keys, number, np.int32(attempt)
+                    _sample_replacements, (points[i].shape[1],), slice_.search, slice_.keys, number, np.int32(attempt)
                 )
                 points[i][rows] = np.asarray(fresh_points, np.float64)[rows]
-            values = self._evaluate_rows(batches, points, failed)
+            values = self._evaluate_rows(slices, points, failed)
             for raw, now, rows, budget in zip(out, values, failed, budgets, strict=True):
-                raw["again"] = raw.get("again", 0) + rows
+                raw["n_resampled"] = raw.get("n_resampled", 0) + rows
                 budget -= each * rows.sum(axis=1)
                 for name in self.box.widths:
                     raw[name][rows] = now[name][rows]
         for i, (carry, raw) in enumerate(zip(pending, out, strict=True)):
             dtype = carry.state.candidates.dtype
             out[i] = {name: np.asarray(values, dtype) for name, values in raw.items()}
-            if batches[0].search.resamples:
-                out[i].setdefault("again", np.zeros(chosen[i].shape, dtype))
+            if slices[0].search.resamples:
+                out[i].setdefault("n_resampled", np.zeros(chosen[i].shape, dtype))
                 pending[i] = _with_candidates(carry, points[i].astype(dtype))
             if lost:
-                out[i]["lost"] = np.asarray(lost[i])
-            if (batch_known := known[i]) is not None:
-                out[i]["known"] = batch_known
+                out[i]["n_lost"] = np.asarray(lost[i])
+            if (slice_known := known[i]) is not None:
+                out[i]["known"] = slice_known
         return out
 
     def _find_known(self, points: np.ndarray) -> np.ndarray | None:
-        """Which candidates (S, n, d) have values that were known before, (S, n); None if no values were."""
+        """Return which candidates (S, n, d) have values that were known before, (S, n); None if no values were."""
         if not self.box.log.n_known:
             return None
         return self.box.is_known(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
 
     def _evaluate_rows(
-        self, batches: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray]
+        self, slices: list[Slice], points: list[np.ndarray], chosen: list[np.ndarray]
     ) -> list[dict[str, np.ndarray]]:
         """Raw values of the chosen candidates, {name: (S, n, width)} of each slice."""
         runs = [
-            np.broadcast_to(batch.run_numbers[:, None], rows.shape)[rows]
-            for batch, rows in zip(batches, chosen, strict=True)
+            np.broadcast_to(slice_.run_numbers[:, None], rows.shape)[rows]
+            for slice_, rows in zip(slices, chosen, strict=True)
         ]
-        candidates = [batch_values[rows] for batch_values, rows in zip(points, chosen, strict=True)]
+        candidates = [slice_values[rows] for slice_values, rows in zip(points, chosen, strict=True)]
         raw = self.box(np.concatenate(candidates), np.concatenate(runs))
         start, out = 0, []  # in order, one run after the other
-        for batch, rows in zip(batches, chosen, strict=True):
+        for slice_, rows in zip(slices, chosen, strict=True):
             span = slice(start, start + int(rows.sum()))
-            batch_values = {name: np.full((*rows.shape, values.shape[1]), np.nan) for name, values in raw.items()}
+            slice_values = {name: np.full((*rows.shape, values.shape[1]), np.nan) for name, values in raw.items()}
             for name, values in raw.items():
-                batch_values[name][rows] = values[span]
+                slice_values[name][rows] = values[span]
             missed = np.zeros(rows.shape, np.int64)
             missed[rows] = self.box.missed[span]
-            batch.track.skipped = batch.track.skipped + missed.sum(axis=1)
-            out.append(batch_values)
+            slice_.track.skipped = slice_.track.skipped + missed.sum(axis=1)
+            out.append(slice_values)
             start = span.stop
         return out
 
     def _find_failed(self, raw: dict[str, np.ndarray], chosen: np.ndarray) -> np.ndarray:
-        """Which of the chosen candidates failed, (S, n)."""
+        """Return which of the chosen candidates failed, (S, n)."""
         flat = {name: raw[name].reshape(-1, raw[name].shape[-1]).astype(self.box.dtype) for name in self.box.widths}
         tolerance = self.box.eq_tolerance or 0.0
         judged = summarise(flat["fun"], flat.get("ineq"), flat.get("eq"), tolerance, np)
         return chosen & np.asarray(judged.failed).reshape(chosen.shape)
 
     def _rows_to_evaluate(
-        self, batch: Slice, pending: Carry, number: Array | np.int32, known: np.ndarray | None
+        self, slice_: Slice, pending: Carry, number: Array | np.int32, known: np.ndarray | None
     ) -> np.ndarray:
-        """Which candidates are to be evaluated, (S, n). known: those that cost no evaluation."""
+        """Return which candidates are to be evaluated, (S, n). known: those that cost no evaluation."""
         runs, n = pending.state.candidates.shape[:2]
         rows = np.zeros((runs, n), bool)
-        rows[_running_rows(batch, pending)] = True
-        if not batch.search.algorithm.traits.fixed_evaluations or batch.search.splits_last:
-            counts = np.asarray(self.clock.call(Search.counts, (), batch.search, pending, number, known))
+        rows[_running_rows(slice_, pending)] = True
+        if not slice_.search.algorithm.traits.fixed_evaluations or slice_.search.splits_last:
+            counts = np.asarray(self.clock.call(Search.counts, (), slice_.search, pending, number, known))
             rows &= np.arange(n) < counts[:, None]
         return rows
 
 
-def _running_rows(batch: Slice, pending: Carry) -> np.ndarray:
-    """The places of the runs that are wanted and not finished."""
+def _running_rows(slice_: Slice, pending: Carry) -> np.ndarray:
+    """Return the rows of the active runs that have not finished."""
     assert pending.stop_state is not None
     running = np.asarray(pending.stop_state.stop_columns)[:, REASON] == RUNNING
-    return batch.active_rows[running[batch.active_rows]]
+    return slice_.active_rows[running[slice_.active_rows]]
 
 
 def _evaluation(eq_tolerance: EqTolerance, raw: Mapping[str, Array]) -> CandidateEvaluation:
     evaluation = jax.vmap(lambda v: summarise(v["fun"], v.get("ineq"), v.get("eq"), eq_tolerance))(raw)
-    again, lost, known = raw.get("again"), raw.get("lost"), raw.get("known")
-    failed = [each for each in (again, lost) if each is not None]  # whatever was tried again had failed
-    return evaluation._replace(again=again, lost=sum(failed) if failed else None, known=known)  # type: ignore[arg-type]
+    n_resampled, n_lost, known = raw.get("n_resampled"), raw.get("n_lost"), raw.get("known")
+    failed = [each for each in (n_resampled, n_lost) if each is not None]  # whatever was tried again had failed
+    return evaluation._replace(n_resampled=n_resampled, n_lost=sum(failed) if failed else None, known=known)  # type: ignore[arg-type]
 
 
 def _with_candidates(pending: Carry, candidates: Array | np.ndarray) -> Carry:
@@ -284,14 +262,6 @@ def _with_candidates(pending: Carry, candidates: Array | np.ndarray) -> Carry:
 
 def _sample_replacements(count: int, search: Search, keys: Array, number: Array, attempt: Array) -> Array:
     return sample_replacements(count, search, jax.vmap(random.fold_in, in_axes=(0, None))(keys, number), attempt)
-
-
-def _repair_batch(eq_tolerance: EqTolerance, search: Search, pending: Carry, number: Array, values: Array) -> Carry:
-    return repair(search, pending, number, values, eq_tolerance)
-
-
-def _count_failed_probes(count: int, search: Search, number: Array, failed: Array) -> Array:
-    return count_failed_probes(search, count, number, failed)
 
 
 def _start(eq_tolerance: EqTolerance, search: Search, pending: Carry, raw: Mapping[str, Array]) -> Carry:
@@ -312,18 +282,18 @@ class AsyncHostEngine(HostEngine):
     points: np.ndarray | None = None  # (n, d) candidates as they are or will be sent; changed in place
     n_unsent: float = math.inf  # evaluations that may still be started
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
-        if self._waiting:
-            return super().advance(batches, first, count)
-        (batch,) = batches
+    def advance(self, slices: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
+        if first == 1:
+            return super().advance(slices, first, count)
+        (slice_,) = slices
         box, number = self.box, np.int32(first)
-        pending = self.clock.call(Search.ask, (), batch.search, batch.carry, number)
-        n = int(self.clock.call(Search.counts, (), batch.search, pending, number)[0])
+        pending = self.clock.call(Search.ask, (), slice_.search, slice_.carry, number)
+        n = int(self.clock.call(Search.counts, (), slice_.search, pending, number)[0])
         if self.points is None:
             self.points = np.array(pending.state.candidates[0], np.float64)
-            self.n_unsent = self._evaluations_left(batch, pending, number, n)
+            self.n_unsent = self._evaluations_left(slice_, pending, number, n)
             n_sent = int(min(len(self.points), self.n_unsent))
-            box.start_stream(self.points, n_sent, int(batch.run_numbers[0]))
+            box.start_stream(self.points, n_sent, int(slice_.run_numbers[0]))
             self.n_unsent -= n_sent
         points, n_evaluated, n_failed = self.points, 0, 0
         while n_evaluated < n:
@@ -342,8 +312,8 @@ class AsyncHostEngine(HostEngine):
             dtype = pending.state.candidates.dtype
             typed_values = {name: values.astype(dtype) for name, values in raw.items()}
             arguments = (
-                replace(batch.search, splits_last=False),  # any of the candidates may arrive in a partial generation
-                batch.keys,
+                replace(slice_.search, splits_last=False),  # any of the candidates may arrive in a partial generation
+                slice_.keys,
                 pending,
                 number,
                 np.int32(n_evaluated),
@@ -358,20 +328,20 @@ class AsyncHostEngine(HostEngine):
                 if self.n_unsent > 0:
                     box.send(row)
                     self.n_unsent -= 1
-        batch.track.skipped = batch.track.skipped + (n - n_evaluated)
+        slice_.track.skipped = slice_.track.skipped + (n - n_evaluated)
         n_failed_total = np.zeros((1, len(points)), pending.state.candidates.dtype)
         n_failed_total[0, 0] = n_failed + n - n_evaluated
-        batch.carry, rows, packed_summary = self.clock.call(
-            _end_generation, (), batch.search, batch.keys, pending, number, n_failed_total
+        slice_.carry, rows, packed_summary = self.clock.call(
+            _end_generation, (), slice_.search, slice_.keys, pending, number, n_failed_total
         )
-        batch.last_rows = [rows]
+        slice_.last_rows = [rows]
         box.complete_generation()
         return [[packed_summary]]
 
-    def _evaluations_left(self, batch: Slice, pending: Carry, number: np.int32, n: int) -> float:
+    def _evaluations_left(self, slice_: Slice, pending: Carry, number: np.int32, n: int) -> float:
         """Return how many evaluations generation `number`, with n of them, and those after it may still make."""
-        by_generations = (float(batch.search.rules.generations) - number + 1) * len(pending.state.candidates[0])
-        spare = self.clock.call(Search.spare, (), batch.search, pending, number)
+        by_generations = (float(slice_.search.rules.generations) - number + 1) * len(pending.state.candidates[0])
+        spare = self.clock.call(Search.spare, (), slice_.search, pending, number)
         return by_generations if spare is None else min(by_generations, n + float(spare[0]))
 
 

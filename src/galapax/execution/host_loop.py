@@ -1,7 +1,7 @@
 """The host loop, the same for every engine: runs chunks of generations and calls the observers between them.
 
 A chunk runs without the host. Between chunks come progress, callback, Ctrl-C, the deadline and the live page. The runs
-of an ensemble are cut into slices (see memory.py), which advance chunk by chunk.
+of an ensemble are cut into slices (see arguments.py), which advance chunk by chunk.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import numpy as np
@@ -39,6 +40,7 @@ from galapax.execution.state import (
     truncate,
 )
 from galapax.numerics.compile_cache import CompileTimer
+from galapax.objective.blackbox import BlackBox
 
 if TYPE_CHECKING:
     from galapax.execution.observers import Viewer
@@ -95,35 +97,35 @@ class Engine(Protocol):
     clock: CompileTimer  # how long it waited for the compiler
     max_generations: int  # of a chunk
 
-    def begin(self, batches: list[Slice]) -> None:
+    def begin(self, slices: list[Slice]) -> None:
         """Initialise the carries of slices."""
 
     def memory(self) -> dict[str, object] | None:
         """Return the engine's own state for a checkpoint, as plain data; None if it has none."""
 
-    def restore(self, batches: list[Slice], carries: list[list[np.ndarray]]) -> None:
+    def restore(self, slices: list[Slice], carries: list[list[np.ndarray]]) -> None:
         """Restore the carries of slices from a checkpoint."""
 
-    def pace(self, batches: list[Slice]) -> tuple[int, float]:
+    def pace(self, slices: list[Slice]) -> tuple[int, float]:
         """Return generations and seconds of the fastest chunk of the same program; (0, 0) if it has not run yet."""
 
     def plan(self, length: int, seconds: float) -> int:
         """Return how many generations the next chunk has, given the length and the seconds of the previous one."""
 
-    def advance(self, batches: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
+    def advance(self, slices: list[Slice], first: int, count: int) -> Sequence[Sequence[Array | np.ndarray]]:
         """Compute `count` generations of each slice from number `first` on.
 
         Sets `last_rows`, the rows of history (at least count, columns, S), and returns packed chunk summaries of each
         slice, in order, without waiting for the device.
         """
 
-    def finish(self, batches: list[Slice]) -> list[Finished]:
+    def finish(self, slices: list[Slice]) -> list[Finished]:
         """Return the results of the slices' runs."""
 
-    def survivors(self, batch: Slice) -> Population:
+    def survivors(self, slice_: Slice) -> Population:
         """Return the survivors of a slice's runs, (S, n, ...)."""
 
-    def precompile(self, batch: Slice) -> Iterator[None]:
+    def precompile(self, slice_: Slice) -> Iterator[None]:
         """Compile the programs that a slice will need, one at each step of the iterator; nothing is computed.
 
         Ends where another thread is compiling them.
@@ -154,10 +156,15 @@ Notify = Callable[[int, Track, Sequence[Outcome]], Stop | None]
 
 
 @dataclass
-class Watch:
-    """Everything the host checks between chunks: Ctrl-C, deadline, callback, snapshots, live page and checkpoint."""
+class RunContext:
+    """What all batches of a call share: the compile timer, the black box, and what the host checks between chunks.
+
+    That is Ctrl-C, deadline, callback, snapshots, live page and checkpoint.
+    """
 
     interrupts: Interrupts
+    clock: CompileTimer
+    box: BlackBox | None = None
     deadline: float | None = None  # by time.perf_counter
     on_batch_start: Callable[[int], None] = lambda first_run: None  # called with the number of the batch's first run
     on_search: Callable[[str, int], None] = lambda algorithm, generation: None  # before a search of a run that restarts
@@ -179,6 +186,10 @@ class Watch:
     def is_past_deadline(self) -> bool:
         return self.deadline is not None and time.perf_counter() >= self.deadline + self.paused_seconds
 
+    def may_continue(self) -> bool:
+        """Return whether neither Ctrl-C nor the deadline asks to stop."""
+        return not (self.interrupts.seen or self.is_past_deadline)
+
     def poll(self) -> bool:
         """Return whether the deadline has passed, between two evaluations of a black box.
 
@@ -187,6 +198,16 @@ class Watch:
         if self.journal is not None and self.journal.due(0):
             self.journal.save(self.pending())
         return self.is_past_deadline
+
+    @contextmanager
+    def saving_calls(self) -> Iterator[None]:
+        """Save the calls of a black box that were made before an error, as a resumed run need not make them again."""
+        try:
+            yield
+        except Exception:
+            if self.journal is not None and self.pending().box is not None:
+                self.journal.save(self.pending())
+            raise
 
 
 class ChunkHook(Protocol):
@@ -203,7 +224,7 @@ class ChunkHook(Protocol):
     def is_due(self, generation: int) -> bool:
         """Return whether the action is due after generation `made`."""
 
-    def migrate(self, clock: CompileTimer, batches: list[Slice], generation: int) -> None:
+    def migrate(self, clock: CompileTimer, slices: list[Slice], generation: int) -> None:
         """Exchange individuals between the slices."""
 
     def local_part(self, checkpoint: Outcome | BatchCheckpoint | None) -> Outcome | BatchCheckpoint | None:
@@ -218,77 +239,79 @@ class ChunkHook(Protocol):
 
 def run_batch(
     engine: Engine,
-    batches: list[Slice],
+    slices: list[Slice],
     *,
     limit: int,
-    watch: Watch,
+    context: RunContext,
     keep_history: bool,
-    view: BatchView = BatchView(),
+    view: BatchView,
     between: ChunkHook | None = None,
 ) -> Outcome:
     """Run slices side by side until every run is finished or something asks to stop."""
-    watched_generations = tuple(g - view.offset for g in watch.snapshots if g > view.offset)
-    checkpoint = watch.journal.begin_batch() if watch.journal is not None else None
+    watched_generations = tuple(g - view.offset for g in context.snapshots if g > view.offset)
+    checkpoint = context.journal.begin_batch() if context.journal is not None else None
     if between is not None:
         checkpoint = between.local_part(checkpoint)
-    watch.restored = watch.restored or checkpoint is not None
+    context.restored = context.restored or checkpoint is not None
     if isinstance(checkpoint, Outcome):
         _check_not_extended(checkpoint.track, limit)
         return checkpoint
-    watch.pending = lambda: _checkpoint_now(engine, batches, 0, {})
-    generation = _begin_or_restore(engine, batches, checkpoint, watch)
+    context.pending = lambda: _checkpoint_now(engine, slices, 0, {})
+    generation = _begin_or_restore(engine, slices, checkpoint)
     snapshots: dict[int, list[Population]] = {} if checkpoint is None else dict(checkpoint.snapshots)
-    track = Track.join([batch.active_track for batch in batches])
+    track = Track.join([slice_.active_track for slice_ in slices])
     track = track if between is None else between.all_gather(track)
-    device_seconds, (length, seconds) = 0.0, (0, 0.0) if watch.callback else engine.pace(batches)
+    device_seconds, (length, seconds) = 0.0, (0, 0.0) if context.callback else engine.pace(slices)
     if generation >= limit or bool((track.reason != RUNNING).all()):  # the checkpoint was written at its end
         unreached = [g for g in watched_generations if g > generation]
-        return _finish_batch(engine, batches, watch, snapshots, unreached, None, device_seconds, None)
+        return _finish_batch(engine, slices, context, snapshots, unreached, None, device_seconds, None)
     while True:
         next_snapshot = bisect_right(watched_generations, generation)
         has_snapshot = next_snapshot < len(watched_generations)
         snapshot_generation = watched_generations[next_snapshot] if has_snapshot else limit
-        max_length = limit if watch.viewer is None else watch.viewer.max_generations
+        max_length = limit if context.viewer is None else context.viewer.max_generations
         planned_length = (
             engine.max_generations if between is not None and between.lockstep else engine.plan(length, seconds)
         )
-        if watch.pace is not None:
-            max_length = min(max_length, watch.pace - generation % watch.pace)
+        if context.pace is not None:
+            max_length = min(max_length, context.pace - generation % context.pace)
         length = min(planned_length, limit - generation, snapshot_generation - generation, max_length)
-        before_chunk = [] if watch.journal is None else [StateBeforeChunk.of(batch) for batch in batches]
-        watch.pending = partial(_checkpoint_before_chunk, engine, batches, generation, before_chunk, dict(snapshots))
+        if context.journal is not None:  # used by the host engine alone: compiled ones overwrite the carries
+            before_chunk = [replace(b, track=replace(b.track), history=list(b.history)) for b in slices]
+            context.pending = partial(_checkpoint_now, engine, before_chunk, generation, dict(snapshots))
         if between is not None:
             length = min(length, between.generations_until(generation))
             if between.is_due(generation):
-                between.migrate(engine.clock, batches, generation)
+                between.migrate(engine.clock, slices, generation)
         start = time.perf_counter()
-        running = [batch for batch in batches if (batch.active_track.reason == RUNNING).any()]
+        running = [slice_ for slice_ in slices if (slice_.active_track.reason == RUNNING).any()]
         compile_seconds_before = engine.clock.compile_seconds
-        finished = _advance(
-            engine, batches, running, generation + 1, length, keep_history, generation + length >= limit
-        )
-        before, track = track, Track.join([batch.active_track for batch in batches])
+        with context.saving_calls() if not generation else nullcontext():
+            finished = _advance(
+                engine, slices, running, generation + 1, length, keep_history, generation + length >= limit
+            )
+        before, track = track, Track.join([slice_.active_track for slice_ in slices])
         if between is not None:
             track = between.all_gather(track)
         seconds = time.perf_counter() - start - (engine.clock.compile_seconds - compile_seconds_before)
         device_seconds += seconds
         generation += length
         is_over = generation >= limit or bool((track.reason != RUNNING).all())
-        stop = _notify_observers(watch, view, generation, before, track, batches, is_over)
+        stop = _notify_observers(context, view, generation, before, track, slices, is_over)
         if between is not None:
             stop = between.agree_on_stop(stop)
         is_last = is_over or stop is not None
         if has_snapshot and generation == snapshot_generation:
-            _take_snapshots(engine, batches, snapshots, [generation])
-        if watch.journal is not None and (is_last or watch.journal.due(generation)):
+            _take_snapshots(engine, slices, snapshots, [generation])
+        if context.journal is not None and (is_last or context.journal.due(generation)):
             # by Ctrl-C or the deadline, within the generation
-            was_cut_short = any(batch.track.skipped.any() for batch in batches)
-            watch.journal.save(
-                watch.pending() if was_cut_short else _checkpoint_now(engine, batches, generation, snapshots)
+            was_cut_short = any(slice_.track.skipped.any() for slice_ in slices)
+            context.journal.save(
+                context.pending() if was_cut_short else _checkpoint_now(engine, slices, generation, snapshots)
             )
         if is_last:
             unreached = [g for g in watched_generations if g > generation]
-            return _finish_batch(engine, batches, watch, snapshots, unreached, stop, device_seconds, finished)
+            return _finish_batch(engine, slices, context, snapshots, unreached, stop, device_seconds, finished)
 
 
 def _check_not_extended(track: Track, limit: int) -> None:
@@ -302,77 +325,43 @@ def _check_not_extended(track: Track, limit: int) -> None:
         )
 
 
-def _begin_or_restore(engine: Engine, batches: list[Slice], checkpoint: BatchCheckpoint | None, watch: Watch) -> int:
+def _begin_or_restore(engine: Engine, slices: list[Slice], checkpoint: BatchCheckpoint | None) -> int:
     """Begin a batch or restore it from its checkpoint; return how many generations it has made."""
     if checkpoint is None or not checkpoint.generation:
-        for batch in batches:
-            batch.track = Track.start(len(batch.cells))
-        try:
-            engine.begin(batches)
-        except Exception:
-            if watch.journal is not None:
-                watch.journal.save(watch.pending())
-            raise
+        for slice_ in slices:
+            slice_.track = Track.start(len(slice_.cells))
+        engine.begin(slices)
         return 0
-    engine.restore(batches, checkpoint.carries)
-    for batch, track, rows in zip(batches, checkpoint.tracks, checkpoint.history, strict=True):
-        batch.track, batch.history = track, [] if rows is None else [rows]
+    engine.restore(slices, checkpoint.carries)
+    for slice_, track, rows in zip(slices, checkpoint.tracks, checkpoint.history, strict=True):
+        slice_.track, slice_.history = track, [] if rows is None else [rows]
     return checkpoint.generation
 
 
-class StateBeforeChunk(NamedTuple):
-    """A slice before a chunk. Compiled engines overwrite its carry; the host engine does not."""
-
-    carry: Carry | None
-    track: Track
-    chunks: int  # of history
-
-    @staticmethod
-    def of(batch: Slice) -> StateBeforeChunk:
-        return StateBeforeChunk(batch.carry, replace(batch.track), len(batch.history))
-
-
-def _checkpoint_before_chunk(
-    engine: Engine,
-    batches: list[Slice],
-    generation: int,
-    before_chunk: list[StateBeforeChunk],
-    snapshots: dict[int, list[Population]],
-) -> BatchCheckpoint:
-    """Return the state of a batch before the chunk that is running, or was cut short."""
-    if not generation:
-        return _checkpoint_now(engine, batches, 0, {})
-    history = [
-        concatenate_chunks(batch.history[: state.chunks]) for batch, state in zip(batches, before_chunk, strict=True)
-    ]
-    carries, tracks = [arrays_to_host(state.carry) for state in before_chunk], [state.track for state in before_chunk]
-    return BatchCheckpoint(generation, carries, tracks, history, snapshots, engine.memory(), *_batch_sizes(batches))
-
-
 def _checkpoint_now(
-    engine: Engine, batches: list[Slice], generation: int, snapshots: dict[int, list[Population]]
+    engine: Engine, slices: list[Slice], generation: int, snapshots: dict[int, list[Population]]
 ) -> BatchCheckpoint:
     """Return the state of a batch, copied to the host; before its first generation only its sizes are needed."""
     if not generation:
-        return BatchCheckpoint(0, [], [], [], {}, engine.memory(), *_batch_sizes(batches))
-    history = [concatenate_chunks(batch.history) for batch in batches]
-    for batch, rows in zip(batches, history, strict=True):
-        batch.history = [] if rows is None else [rows]
-    carries, tracks = [arrays_to_host(batch.carry) for batch in batches], [replace(batch.track) for batch in batches]
+        return BatchCheckpoint(0, [], [], [], {}, engine.memory(), *_batch_sizes(slices))
+    history = [concatenate_chunks(slice_.history) for slice_ in slices]
+    for slice_, rows in zip(slices, history, strict=True):
+        slice_.history = [] if rows is None else [rows]
+    carries, tracks = [arrays_to_host(slice_.carry) for slice_ in slices], [replace(slice_.track) for slice_ in slices]
     return BatchCheckpoint(
-        generation, carries, tracks, history, dict(snapshots), engine.memory(), *_batch_sizes(batches)
+        generation, carries, tracks, history, dict(snapshots), engine.memory(), *_batch_sizes(slices)
     )
 
 
-def _batch_sizes(batches: list[Slice]) -> tuple[int, int]:
+def _batch_sizes(slices: list[Slice]) -> tuple[int, int]:
     """Return the runs of all slices together, and the width of one."""
-    return sum(len(batch.active_rows) for batch in batches), len(batches[0].cells)
+    return sum(len(slice_.active_rows) for slice_ in slices), len(slices[0].cells)
 
 
 def _finish_batch(
     engine: Engine,
-    batches: list[Slice],
-    watch: Watch,
+    slices: list[Slice],
+    context: RunContext,
     snapshots: dict[int, list[Population]],
     unreached: list[int],
     stop: Stop | None,
@@ -384,20 +373,20 @@ def _finish_batch(
     unreached: generations of snapshots after its last one. finished: the results of its runs, if they came with the
     last chunk.
     """
-    _take_snapshots(engine, batches, snapshots, unreached)  # its last survivors, beside those of other batches
-    finished = jax.device_get(engine.finish(batches)) if finished is None else finished
-    outcomes = [build_outcome(batch, batch_finished) for batch, batch_finished in zip(batches, finished, strict=True)]
+    _take_snapshots(engine, slices, snapshots, unreached)  # its last survivors, beside those of other batches
+    finished = jax.device_get(engine.finish(slices)) if finished is None else finished
+    outcomes = [build_outcome(slice_, slice_finished) for slice_, slice_finished in zip(slices, finished, strict=True)]
     total = Outcome.join(outcomes, stopped=stop, device_seconds=device_seconds)
     total = replace(total, snapshots=merge_snapshots([snapshots]))
-    if watch.journal is not None and stop is None:
+    if context.journal is not None and stop is None:
         total = replace(total, history=to_host(total.history))
-        watch.journal.finish_batch(total)
+        context.journal.finish_batch(total)
     return total
 
 
 def _advance(
     engine: Engine,
-    batches: list[Slice],
+    slices: list[Slice],
     running: list[Slice],
     first: int,
     count: int,
@@ -409,51 +398,57 @@ def _advance(
     is_last: no generation can follow, so that the results of the runs are fetched with it.
     """
     summaries: Any = engine.advance(running, first, count)
-    last_rows = [batch.last_rows for batch in running]
-    fetch_history = keep_history and not keep_on_device(last_rows, [batch.history for batch in batches])
-    finished = engine.finish(batches) if is_last else None
+    last_rows = [slice_.last_rows for slice_ in running]
+    fetch_history = keep_history and not keep_on_device(last_rows, [slice_.history for slice_ in slices])
+    finished = engine.finish(slices) if is_last else None
     summaries, rows, finished = jax.device_get(
         (summaries, last_rows if fetch_history else None, finished)
     )  # waits for the device
-    ends = np.cumsum([len(batch.cells) for batch in running])
+    ends = np.cumsum([len(slice_.cells) for slice_ in running])
     for chunk_summaries in zip(
         *summaries, strict=True
     ):  # of all slices at once, as each small operation takes its time
-        track = Track.join([batch.track for batch in running]).add(
+        track = Track.join([slice_.track for slice_ in running]).add(
             chunk_summaries[0] if len(chunk_summaries) == 1 else np.concatenate(chunk_summaries, axis=1)
         )
-        for batch, end in zip(running, ends, strict=True):
-            batch.track = track.rows(slice(end - len(batch.cells), end))
-    for i, batch in enumerate(running if keep_history else []):
-        batch.history.append(truncate(rows[i], count) if fetch_history else DeviceChunk(batch.last_rows, count))
+        for slice_, end in zip(running, ends, strict=True):
+            slice_.track = track.rows(slice(end - len(slice_.cells), end))
+    for i, slice_ in enumerate(running if keep_history else []):
+        slice_.history.append(truncate(rows[i], count) if fetch_history else DeviceChunk(slice_.last_rows, count))
     return finished
 
 
 def _notify_observers(
-    watch: Watch, view: BatchView, generation: int, before: Track, now: Track, batches: list[Slice], is_over: bool
+    context: RunContext,
+    view: BatchView,
+    generation: int,
+    before: Track,
+    now: Track,
+    slices: list[Slice],
+    is_over: bool,
 ) -> Stop | None:
     """Call the observers after a chunk; return why to stop, if so."""
     generation = min(generation, int(now.generations.max()))  # all runs may have ended within the chunk
-    stop = Stop.INTERRUPT if watch.interrupts.seen else None
-    chunk_view = ChunkView(batches)
-    watch.read_survivors = partial(view.read_survivors, chunk_view)
-    watch.requested_stop = None
-    if watch.notify is not None and stop is None:
-        watch.requested_stop = watch.notify(view.offset + generation, view.to_runs(now), view.finished)
+    stop = Stop.INTERRUPT if context.interrupts.seen else None
+    chunk_view = ChunkView(slices)
+    context.read_survivors = partial(view.read_survivors, chunk_view)
+    context.requested_stop = None
+    if context.notify is not None and stop is None:
+        context.requested_stop = context.notify(view.offset + generation, view.to_runs(now), view.finished)
     if stop is None and (not is_over or _is_cut(now)):
-        stop = watch.requested_stop or (Stop.TIME if watch.is_past_deadline else None)
-    if watch.viewer is None:
+        stop = context.requested_stop or (Stop.TIME if context.is_past_deadline else None)
+    if context.viewer is None:
         return stop
     if view.follows_runs:
         generation, before, now = view.offset + generation, view.to_runs(before), view.to_runs(now)
-    watch.viewer.on_chunk(generation, before, now, chunk_view, stop is not None or is_over)
+    context.viewer.on_chunk(generation, before, now, chunk_view, stop is not None or is_over)
     if stop is None and not is_over:
         start = time.perf_counter()
-        stop = watch.viewer.wait_if_paused(lambda: watch.interrupts.seen)
-        stop = stop or (Stop.INTERRUPT if watch.interrupts.seen else None)
-        watch.paused_seconds += time.perf_counter() - start
+        stop = context.viewer.wait_if_paused(lambda: context.interrupts.seen)
+        stop = stop or (Stop.INTERRUPT if context.interrupts.seen else None)
+        context.paused_seconds += time.perf_counter() - start
         if stop is not None:
-            watch.viewer.on_chunk(generation, before, now, chunk_view, True)
+            context.viewer.on_chunk(generation, before, now, chunk_view, True)
     return stop
 
 
@@ -464,12 +459,12 @@ def _is_cut(track: Track) -> bool:
 
 
 def _take_snapshots(
-    engine: Engine, batches: list[Slice], snapshots: dict[int, list[Population]], generations: list[int]
+    engine: Engine, slices: list[Slice], snapshots: dict[int, list[Population]], generations: list[int]
 ) -> None:
     """Add the present survivors to the snapshots of these generations."""
     if not generations:
         return
-    for batch in batches:
-        survivors = jax.tree.map(lambda a: np.asarray(a)[batch.active_rows], engine.survivors(batch))  # noqa: B023 (used at once)
+    for slice_ in slices:
+        survivors = jax.tree.map(lambda a: np.asarray(a)[slice_.active_rows], engine.survivors(slice_))  # noqa: B023 (used at once)
         for generation in generations:
             snapshots.setdefault(generation, []).append(survivors)

@@ -17,11 +17,11 @@ import numpy as np
 from jax import Array
 
 from galapax.core.algorithm import Algorithm, State, insert_immigrants, is_shared
+from galapax.core.options import Islands
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Population, Record
-from galapax.core.restarts import Islands
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.execution.batch_runner import Group
-from galapax.execution.host_loop import BatchView, Slice, Watch
+from galapax.execution.host_loop import BatchView, RunContext, Slice
 from galapax.execution.observers import ChunkView
 from galapax.execution.search import REASON, Carry, Search, active_state, run_axes
 from galapax.execution.state import BatchCheckpoint, Outcome, Track, merge_populations, to_host
@@ -49,34 +49,37 @@ class Migration:
     def is_due(self, generation: int) -> bool:
         return generation > 0 and generation % self.islands.migrate_every == 0 and self.islands.count > 1
 
-    def migrate(self, clock: CompileTimer, batches: list[Slice], generation: int) -> None:
+    def migrate(self, clock: CompileTimer, slices: list[Slice], generation: int) -> None:
         """Send migrants between the islands, after generation `generation`."""
         islands, number = self.islands, np.int32(generation + 1)
         fixed = (islands.migrants, islands.send == "best")
         sent_by_batch = jax.device_get(
-            [clock.call(_select_emigrants, fixed, batch.search, batch.keys, batch.carry, number) for batch in batches]
+            [
+                clock.call(_select_emigrants, fixed, slice_.search, slice_.keys, slice_.carry, number)
+                for slice_ in slices
+            ]
         )
         emigrants = self.share.gather(
-            [rows[batch.active_rows] for rows, batch in zip(sent_by_batch, batches, strict=True)]
+            [rows[slice_.active_rows] for rows, slice_ in zip(sent_by_batch, slices, strict=True)]
         )
         leaving = emigrants.reshape(islands.count, -1, *emigrants.shape[1:])  # (islands, runs, m, d)
         source, rank = islands.routes(generation // islands.migrate_every, self.seed)
         runs = np.arange(leaving.shape[1])
         arriving = leaving[source[:, None, :], runs[None, :, None], rank[:, None, :]].reshape(emigrants.shape)
-        is_over = self._rows_of_finished_runs(batches)
+        is_over = self._rows_of_finished_runs(slices)
         first_row = self.share.first
-        for batch in batches:
+        for slice_ in slices:
             rows_here = np.minimum(
-                first_row + np.arange(len(batch.cells)), first_row + len(batch.active_rows) - 1
+                first_row + np.arange(len(slice_.cells)), first_row + len(slice_.active_rows) - 1
             )  # the last fills the slice up
-            arguments = (batch.search, batch.keys, batch.carry, arriving[rows_here], is_over[rows_here], number)
-            batch.carry = clock.call(_insert_immigrants, (islands.replace == "worst",), *arguments)
-            first_row += len(batch.active_rows)
+            arguments = (slice_.search, slice_.keys, slice_.carry, arriving[rows_here], is_over[rows_here], number)
+            slice_.carry = clock.call(_insert_immigrants, (islands.replace == "worst",), *arguments)
+            first_row += len(slice_.active_rows)
 
     def local_part(self, checkpoint: Outcome | BatchCheckpoint | None) -> Outcome | BatchCheckpoint | None:
         if checkpoint is None or not self.share.is_distributed:
             return checkpoint
-        pieces = self.share.batches
+        pieces = self.share.slices
         if isinstance(checkpoint, Outcome):
             return checkpoint.of_runs(slice(self.share.first, self.share.first + self.share.local))
         snapshots = {g: populations[pieces.start : pieces.stop] for g, populations in checkpoint.snapshots.items()}
@@ -92,9 +95,9 @@ class Migration:
         reasons = devices.all_gather_object(stop) if self.share.is_distributed else [stop]
         return next((reason for reason in reasons if reason is not None), None)
 
-    def _rows_of_finished_runs(self, batches: list[Slice]) -> np.ndarray:
-        """Which rows belong to a run of which some island has reached the target."""
-        hit_target = [batch.active_track.reason == STOP_CODES[Stop.TARGET] for batch in batches]
+    def _rows_of_finished_runs(self, slices: list[Slice]) -> np.ndarray:
+        """Return which rows belong to a run of which some island has reached the target."""
+        hit_target = [slice_.active_track.reason == STOP_CODES[Stop.TARGET] for slice_ in slices]
         if not math.isfinite(self.target):
             return np.zeros(self.share.total, bool)
         all_hit = self.share.gather(hit_target).reshape(self.islands.count, -1)
@@ -191,8 +194,8 @@ class IslandSchedule:
             is_local=self.is_replay,
         )
 
-    def announce(self, group: Group, runs: np.ndarray, watch: Watch) -> None:
-        watch.on_batch_start(self.task.first_run + int(self.rows[runs[0]]) % self.task.runs)
+    def announce(self, group: Group, runs: np.ndarray, context: RunContext) -> None:
+        context.on_batch_start(self.task.first_run + int(self.rows[runs[0]]) % self.task.runs)
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
         n_islands = self.islands.count
@@ -349,7 +352,8 @@ def select_emigrants(key: Array, population: Population, count: int, best: bool)
 
 
 def select_replaced_rows(key: Array, parents: Population, rows: int, in_use: Array, count: int, worst: bool) -> Array:
-    """Which of the `rows` candidates make room for arrivals, (m,); those beyond the first `in_use` are never evaluated.
+    """Select which of the `rows` candidates make room for arrivals, (m,); those beyond the first `in_use` are never
+    evaluated.
 
     A candidate's parent is the one with its number, where there are as many.
     """
@@ -362,6 +366,6 @@ def select_replaced_rows(key: Array, parents: Population, rows: int, in_use: Arr
 
 
 def _sort_keys(population: Population) -> tuple[Array, ...]:
-    """What to sort by, the most important last: feasible ones first, then the better."""
+    """Return the keys to sort by, the most important last: feasible ones first, then the better."""
     values = population.objectives[:, 0]
     return (values,) if population.violation is None else (values, population.violation)

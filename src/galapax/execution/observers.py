@@ -22,6 +22,7 @@ import numpy as np
 from jax import Array
 
 from galapax import algorithms
+from galapax.core.algorithm import Forecast, forecast_objectives
 from galapax.core.checks import check_bool, check_integer, check_number
 from galapax.core.errors import InputError, experimental
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, ProblemDescription, Record, Shape
@@ -58,93 +59,111 @@ class PopulationSample(NamedTuple):
     objectives: Array | np.ndarray  # (n, m)
     violation: Array | np.ndarray | None  # (n,), or None
     best: Array | np.ndarray  # (d,), the best one's variables, all of them
+    forecast: Forecast | None = None  # of a run with models
 
 
 class HistorySample(NamedTuple):
     """A few generations of history, of one run and over all runs."""
 
-    own: Record[np.ndarray]  # (ROWS, ...), of that run
+    record: Record[np.ndarray]  # (ROWS, ...), of that run
     median: np.ndarray  # (m,), over the survivors of that run after the chunk
     spread: np.ndarray | None  # (ROWS, 5): QUANTILES of the runs' best values; +inf for runs without a feasible point
+
+
+class ProgressView(Protocol):
+    """What the live page reads of the runs between two chunks."""
+
+    @property
+    def shape(self) -> Shape:
+        """The number of objectives and constraints."""
+
+    def survivors(self, run: int) -> PopulationSample:
+        """Some of this run's survivors."""
+
+    def rows(self, chosen: np.ndarray, run: int, before: Track, now: Track) -> HistorySample:
+        """These rows (ROWS,) of the last chunk's history, which lies between the two tracks."""
 
 
 class ChunkView:
     """A batch of runs after a chunk, to be looked at before the next chunk takes its memory."""
 
-    def __init__(self, batches: list[Slice]) -> None:
-        self._batches = batches
-        self._ends = np.cumsum([len(batch.active_rows) for batch in batches])
+    def __init__(self, slices: list[Slice]) -> None:
+        self._slices = slices
+        self._ends = np.cumsum([len(slice_.active_rows) for slice_ in slices])
 
     @property
     def shape(self) -> Shape:
-        return self._batches[0].search.shape
+        return self._slices[0].search.shape
 
     def survivors(self, run: int) -> PopulationSample:
         """Some of this run's survivors."""
-        batch, place = self._find(run)
-        assert batch.carry is not None
-        return jax.device_get(_survivors(batch.carry, np.int32(place)))
+        slice_, place = self._find(run)
+        assert slice_.carry is not None
+        sample = _survivors(slice_.carry, np.int32(place))
+        expected = forecast_objectives(slice_.search.algorithm, active_state(slice_.carry))
+        of_run = None if expected is None else jax.tree.map(lambda rows: rows[place], expected)
+        return jax.device_get(sample._replace(forecast=of_run))
 
     def population(self, run: int) -> Population:
         """All survivors of this run, in NumPy."""
-        batch, place = self._find(run)
-        assert batch.carry is not None
-        return jax.device_get(_all_survivors(batch.carry, np.int32(place)))
+        slice_, place = self._find(run)
+        assert slice_.carry is not None
+        return jax.device_get(_all_survivors(slice_.carry, np.int32(place)))
 
     def rows(self, chosen: np.ndarray, run: int, before: Track, now: Track) -> HistorySample:
-        """These rows (ROWS,) of the last chunk's history, which lies between the two tracks."""
-        batch, place = self._find(run)
+        """Sample these rows (ROWS,) of the last chunk's history, which lies between the two tracks."""
+        slice_, place = self._find(run)
         generations = (now.generations - before.generations).astype(np.int32)
         chosen = chosen.astype(np.int32)
-        assert batch.carry is not None
+        assert slice_.carry is not None
         rows_of_run, median = jax.device_get(
-            _rows(batch.carry, _last_rows(batch), np.minimum(chosen, max(generations[run] - 1, 0)), np.int32(place))
+            _rows(slice_.carry, _last_rows(slice_), np.minimum(chosen, max(generations[run] - 1, 0)), np.int32(place))
         )
-        record = Record.unpack(rows_of_run, batch.columns, HISTORY_FIRST_COLUMN)
+        record = Record.unpack(rows_of_run, slice_.columns, HISTORY_FIRST_COLUMN)
         if len(generations) == 1 or self.shape.objectives > 1:
             return HistorySample(record, median, None)
         ends = [0, *self._ends.tolist()]
         best_of_runs = [
-            self._best_by_row(batch, chosen, generations[a:b], before.rows(slice(a, b)))
-            for batch, a, b in zip(self._batches, ends[:-1], ends[1:], strict=True)
+            self._best_by_row(slice_, chosen, generations[a:b], before.rows(slice(a, b)))
+            for slice_, a, b in zip(self._slices, ends[:-1], ends[1:], strict=True)
         ]
         sample = np.linspace(0, len(generations) - 1, min(len(generations), MAX_RUNS)).astype(int)
         ordered = np.sort(np.concatenate(best_of_runs, axis=1)[:, sample], axis=1)
         return HistorySample(record, median, ordered[:, np.rint(np.array(QUANTILES) * (len(sample) - 1)).astype(int)])
 
     def _find(self, run: int) -> tuple[Slice, int]:
-        """The slice that has this run of the batch, and its place there."""
+        """Find the slice that has this run of the batch, and its row there."""
         i = int(np.searchsorted(self._ends, run, side="right"))
-        batch = self._batches[i]
-        return batch, int(batch.active_rows[run - int(self._ends[i - 1] if i else 0)])
+        slice_ = self._slices[i]
+        return slice_, int(slice_.active_rows[run - int(self._ends[i - 1] if i else 0)])
 
-    def _best_by_row(self, batch: Slice, chosen: np.ndarray, generations: np.ndarray, before: Track) -> np.ndarray:
-        """The best value of each run in these rows, (ROWS, R); a finished run's last one is repeated."""
+    def _best_by_row(self, slice_: Slice, chosen: np.ndarray, generations: np.ndarray, before: Track) -> np.ndarray:
+        """Return the best value of each run in these rows, (ROWS, R); a finished run's last one is repeated."""
         best, violation = before.best, before.violation
         if not generations.any():
             best = np.where(violation > 0, np.inf, best)
             return np.broadcast_to(best, (len(chosen), len(best)))
-        generations_of_row = np.zeros(len(batch.cells), np.int32)
-        generations_of_row[batch.active_rows] = generations
-        rows_and_violation = jax.device_get(_best(batch.columns, _last_rows(batch), chosen, generations_of_row))
-        rows, broken = (a[:, batch.active_rows] for a in rows_and_violation)
+        generations_of_row = np.zeros(len(slice_.cells), np.int32)
+        generations_of_row[slice_.active_rows] = generations
+        rows_and_violation = jax.device_get(_best(slice_.columns, _last_rows(slice_), chosen, generations_of_row))
+        rows, broken = (a[:, slice_.active_rows] for a in rows_and_violation)
         rows, broken = np.where(generations > 0, rows, best), np.where(generations > 0, broken, violation)
         return np.where(broken > 0, np.inf, rows)
 
 
-def _last_rows(batch: Slice) -> Array:
-    """The rows of the last chunk, (rows, columns, S)."""
-    return batch.last_rows[0] if len(batch.last_rows) == 1 else jnp.concatenate(batch.last_rows)
+def _last_rows(slice_: Slice) -> Array:
+    """Return the rows of the last chunk, (rows, columns, S)."""
+    return slice_.last_rows[0] if len(slice_.last_rows) == 1 else jnp.concatenate(slice_.last_rows)
 
 
 @jax.jit
 def _survivors(carry: Carry, run: Array) -> PopulationSample:
     parents = _population_of_run(carry, run)
     best = best_index(parents)
-    some, x = _sample_rows(parents, best), parents.x[:, :MAX_VARIABLES]
-    if some is not None:
-        parents = jax.tree.map(lambda a: a[some], parents)
-        x = x[some]
+    rows, x = _sample_rows(parents, best), parents.x[:, :MAX_VARIABLES]
+    if rows is not None:
+        parents = jax.tree.map(lambda a: a[rows], parents)
+        x = x[rows]
     return PopulationSample(
         x.astype(jnp.float32), parents.objectives, parents.violation, _population_of_run(carry, run).x[best]
     )
@@ -153,14 +172,14 @@ def _survivors(carry: Carry, run: Array) -> PopulationSample:
 @jax.jit
 def _rows(carry: Carry, history: Array, chosen: Array, run: Array) -> tuple[Array, Array]:
     parents = _population_of_run(carry, run)
-    some = _sample_rows(parents, best_index(parents))
-    values = parents.objectives if some is None else parents.objectives[some]
+    rows = _sample_rows(parents, best_index(parents))
+    values = parents.objectives if rows is None else parents.objectives[rows]
     return history[chosen, :, run], jnp.median(values, axis=0)
 
 
 @partial(jax.jit, static_argnums=0)
-def _best(columns: Columns, history: Array, chosen: Array, made: Array) -> tuple[Array, Array]:
-    last = jnp.clip(jnp.minimum(chosen[:, None], made - 1), 0)
+def _best(columns: Columns, history: Array, chosen: Array, n_generations: Array) -> tuple[Array, Array]:
+    last = jnp.clip(jnp.minimum(chosen[:, None], n_generations - 1), 0)
     record = Record.unpack(history, columns, HISTORY_FIRST_COLUMN, axis=1)
     best = jnp.take_along_axis(record.best[:, 0], last, axis=0)
     if record.violation is None:
@@ -178,11 +197,20 @@ def _population_of_run(carry: Carry, run: Array) -> Population:
 
 
 def _sample_rows(parents: Population, best: Array) -> Array | None:
-    """Rows of some individuals, evenly spread, the best among them; None for all."""
+    """Return the rows of some individuals, evenly spread over those that have a value, the best among them; None for
+    all.
+    """
     n = parents.x.shape[0]
     if n <= MAX_INDIVIDUALS:
         return None
-    return jnp.asarray(np.linspace(0, n - 1, MAX_INDIVIDUALS).astype(np.int32)).at[0].set(best.astype(jnp.int32))
+    has_value = jnp.isfinite(parents.fitness)  # as not every cell of an archive has
+    last = jnp.maximum(jnp.sum(has_value), MAX_INDIVIDUALS) - 1
+    places = jnp.asarray(np.linspace(0, 1, MAX_INDIVIDUALS), jnp.float32) * last.astype(jnp.float32)
+    places = places.astype(jnp.int32)
+    rows = jnp.argsort(~has_value, stable=True)[places]
+    place_of_best = jnp.sum(jnp.where(jnp.arange(n) < best, has_value, False))
+    nearest = jnp.minimum(jnp.searchsorted(places, place_of_best), MAX_INDIVIDUALS - 1)
+    return rows.at[nearest].set(best).astype(jnp.int32)
 
 
 class Viewer(Protocol):
@@ -190,10 +218,10 @@ class Viewer(Protocol):
 
     max_generations: int  # generations that the next chunk may have
 
-    def on_chunk(self, made: int, before: Track, now: Track, glance: ChunkView, last: bool) -> None:
-        """Called after generation `made`. before, now: tracks before and after the chunk. last: no chunk follows.
+    def on_chunk(self, generation: int, before: Track, now: Track, view: ProgressView, is_last: bool) -> None:
+        """Called after a generation. before, now: tracks before and after the chunk. is_last: no chunk follows.
 
-        The arrays of `glance` are on the device, and the next chunk overwrites them.
+        The arrays of `view` may be on the device, and the next chunk overwrites them.
         """
 
     def wait_if_paused(self, interrupted: Callable[[], bool]) -> Stop | None:
@@ -206,7 +234,7 @@ MIN_FIRST_SECONDS = 5.0  # seconds of the first generation from which it is esti
 
 
 def to_stderr(sentence: str) -> None:
-    """The library itself never prints: what a program writes to stdout is its own."""
+    """Write a sentence to stderr: the library itself never prints, since what a program writes to stdout is its own."""
     sys.stderr.write(f"{sentence}\n")
     sys.stderr.flush()
 
@@ -384,7 +412,7 @@ class Progress:
         return self.seconds - self.overhead
 
     def seconds_left(self, since: Progress | None = None) -> float | None:
-        """An estimate of the time to the nearest limit, at the speed since an earlier Progress, or else since the first
+        """Estimate the time to the nearest limit, at the speed since an earlier Progress, or else since the first
         generation; None if nothing limits the run or nothing was measured. A run may end earlier.
         """
         earlier = since.shares if since is not None else [1.0, 1.0] if self.restored else [0.0, 0.0]
@@ -478,9 +506,9 @@ def observers(
     policy = as_checkpoint(checkpoint)
     if policy is None and not resume:
         return Observers(callback, progress, as_live(live))
-    from galapax.storage.checkpoint import keeper
+    from galapax.storage.checkpoint import open_checkpoint_file
 
-    return Observers(callback, progress, as_live(live), journal=keeper(policy, resume))
+    return Observers(callback, progress, as_live(live), journal=open_checkpoint_file(policy, resume))
 
 
 def _check_callback(callback: object) -> None:
@@ -502,19 +530,19 @@ class Session(Viewer, Protocol):
     """The live page, as a run sees it."""
 
     def on_batch_start(self, first_run: int) -> None:
-        """A batch of runs begins, the first of them with this number."""
+        """Called when a batch of runs begins, the first of them with this number."""
 
     def on_search(self, algorithm: str, generation: int) -> None:
-        """A run that restarts begins another search, after this many generations."""
+        """Called when a run that restarts begins another search, after this many generations."""
 
     def on_polish(self, track: Track) -> None:
-        """The gradient refined the best points, which are these now."""
+        """Called when the best points were refined by their gradients; `track` has the refined ones."""
 
     def on_progress(self, state: Progress) -> None:
-        """The Progress that the callback gets, before `on_chunk`."""
+        """Called with the Progress that the callback gets, before `on_chunk`."""
 
     def finish(self, message: str) -> None:
-        """The run ended, for this reason."""
+        """Called when the run has ended, for this reason."""
 
 
 def _open_page(live: Live, facts: Callable[[], Facts]) -> AbstractContextManager[Session | None]:

@@ -10,28 +10,42 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from galapax.core.algorithm import SAME_VALUE_RESOLUTIONS, Agreement, value_resolution
 from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, Problem, Record
-from galapax.core.restarts import SAME_VALUE_RESOLUTIONS, Agreement, value_resolution
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
-from galapax.execution.arguments import rechecks_answer
-from galapax.execution.memory import MAX_CPU_SLICE_RUNS, MAX_CPU_SLICE_VALUES, is_out_of_memory
+from galapax.execution.arguments import (
+    MAX_CPU_SLICE_RUNS,
+    MAX_CPU_SLICE_VALUES,
+    is_out_of_memory,
+    pad_slice_width,
+    rechecks_answer,
+)
 from galapax.execution.search import LastSamples
 from galapax.execution.state import Estimate, Outcome, Polish, to_host
 from galapax.execution.task import NOISY_SEARCH_SHARE, Task
 from galapax.local.lbfgs import MAX_STORED_PAIRS_LBFGS
-from galapax.local.refine import RefinedRuns, min_evaluations, refine
+from galapax.local.refine import (
+    BoxDescents,
+    RefinedRuns,
+    begin_in_box,
+    evaluate_gradients,
+    min_evaluations,
+    refine_in_box,
+    refine_under_constraints,
+    step_in_box,
+)
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
-from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
+from galapax.numerics.compile_cache import PROGRAMS, STEPS, CompileTimer, Program, ProgramCall
 from galapax.objective.blackbox import BlackBox
-from galapax.objective.traced import Formulas, Traced, evaluate_points
+from galapax.objective.traced import PROBE_ROWS, Formulas, Traced, evaluate_points
 
 if TYPE_CHECKING:
     from galapax.local.noise import Answer, Evaluations
@@ -43,33 +57,22 @@ EXHAUSTED_MARGIN = 10  # a polish with no more evaluations left than these ran o
 MAX_SLICE_RUNS = 1024  # on an accelerator
 
 
-class PolishedRuns(NamedTuple):
-    """The best points of R runs after the polish, never worse than before."""
-
-    x: np.ndarray  # (R, d)
-    best: np.ndarray  # (R,)
-    violation: np.ndarray  # (R,)
-    expected_gain: np.ndarray  # (R,), what another step would gain; 0 where none was made
-    about: Polish
-
-
-def run_polish(
+def refine_best_points(
     task: Task,
     clock: CompileTimer,
-    x: np.ndarray,
-    best: np.ndarray,
-    violation: np.ndarray,
+    outcome: Outcome,
     max_evaluations: np.ndarray,
-    may_continue: Callable[[], bool] = lambda: True,
-) -> PolishedRuns:
-    """Refine x (R, d) of values best (R,) and violation (R,), each with at most max_evaluations (R,).
+    may_continue: Callable[[], bool],
+) -> Polish:
+    """Refine the best point of each run, with at most max_evaluations (R,).
 
     They are computed in slices of one size, whatever R is, so that each is the same to the last bit whichever runs are
     beside it. may_continue: called before every slice; once it returns False, the other runs stay as they are.
     """
+    x, best, violation = outcome.x, outcome.track.best, outcome.track.violation
     runs = len(x)
-    about = Polish(np.zeros(runs, np.int64), np.zeros(runs, bool), np.ones(runs, bool), np.zeros(runs, bool))
-    runs_out = PolishedRuns(x.copy(), best.copy(), violation.copy(), np.zeros(runs), about)
+    flags = np.zeros(runs, bool), np.ones(runs, bool), np.zeros(runs, bool)
+    polish = Polish(x.copy(), best.copy(), violation.copy(), np.zeros(runs), np.zeros(runs, np.int64), *flags)
     is_usable = np.isfinite(best) & (max_evaluations >= min_evaluations(task.shape))
     rows, size = np.flatnonzero(is_usable), _slice_width(task)
     for batch in (rows[i : i + size] for i in range(0, len(rows), size)):
@@ -77,33 +80,72 @@ def run_polish(
             break
         padded = np.concatenate([batch, np.repeat(batch[:1], size - len(batch))])
         try:
-            refined: RefinedRuns = clock.call(
-                refine, (task.objective,), *refine_arguments(task, x[padded], max_evaluations[padded])
-            )
+            refined = refine_slice(task, clock, x[padded], max_evaluations[padded])
         except (jax.errors.JaxRuntimeError, OutOfMemory) as error:
             if not is_out_of_memory(error):
                 raise
             warnings.warn("Not enough memory to refine the best points by their gradients.", stacklevel=2)
             break
-        new = jax.tree.map(lambda a: np.asarray(a)[: len(batch)], refined)  # noqa: B023 (used at once)
+        new = jax.tree.map(lambda a: a[: len(batch)], refined)  # noqa: B023 (used at once)
         is_preferred = new.value < best[batch]
         if _projects_equalities(task):  # onto h = 0, which `refine` prefers to a point at the edge of the tolerance
             is_preferred |= (new.x != x[batch].astype(new.x.dtype)).any(axis=1)
         better = (new.violation < violation[batch]) | ((new.violation == violation[batch]) & is_preferred)
-        runs_out.x[batch] = np.where(better[:, None], new.x, x[batch])
-        runs_out.best[batch] = np.where(better, new.value, best[batch])
-        runs_out.violation[batch] = np.where(better, new.violation, violation[batch])
-        runs_out.expected_gain[batch] = np.where(better, new.expected_gain, 0)
-        about.evaluations[batch], about.better[batch], about.smooth[batch] = new.evaluations, better, new.smooth
-        about.converged[batch] = new.smooth & (new.evaluations < max_evaluations[batch] - EXHAUSTED_MARGIN)
-    return runs_out
+        polish.x[batch] = np.where(better[:, None], new.x, x[batch])
+        polish.best[batch] = np.where(better, new.value, best[batch])
+        polish.violation[batch] = np.where(better, new.violation, violation[batch])
+        polish.expected_gain[batch] = np.where(better, new.expected_gain, 0)
+        polish.evaluations[batch], polish.better[batch], polish.smooth[batch] = new.evaluations, better, new.smooth
+        polish.converged[batch] = new.smooth & (new.evaluations < max_evaluations[batch] - EXHAUSTED_MARGIN)
+    return polish
 
 
-def refine_arguments(task: Task, x: np.ndarray, max_evaluations: np.ndarray) -> tuple[Any, ...]:
-    """Return the arguments of `refine`."""
+def refine_slice(task: Task, clock: CompileTimer, x: np.ndarray, max_evaluations: np.ndarray) -> RefinedRuns:
+    """Refine x (R, d), as many points as always, each with at most max_evaluations (R,)."""
+    whole = _refinement_program(task, x, max_evaluations)
+    if task.shape.constrained:
+        return cast(RefinedRuns, jax.device_get(clock.program(whole)(*whole.arguments)))
+    steps = devices.on_cpu() and STEPS.program(whole, clock, lambda: whole) is None
+    state = _refine_by_steps(clock, whole) if steps else clock.program(whole)(*whole.arguments)
+    state = cast(BoxDescents, jax.device_get(state))
+    formulas, descent = task.objective, state.descent
+    assert isinstance(formulas, Formulas) and task.consts is not None
+    x_end = np.asarray(descent.x)
+    end = evaluate_points(Traced(formulas, task.consts), x_end, task.dtype, max(len(x), PROBE_ROWS))
+    violation, expected_gain = np.where(end.failed, np.inf, 0), -np.sum(descent.path * descent.slope, axis=1)
+    return RefinedRuns(x_end, end.fitness, violation, state.spent, state.smooth, expected_gain)
+
+
+def _refinement_program(task: Task, x: np.ndarray, max_evaluations: np.ndarray) -> ProgramCall:
     dtype = np.dtype(task.dtype)
     bounds, limit = task.problem.bounds.round_inwards(dtype), np.minimum(max_evaluations, 2**31 - 1).astype(np.int32)
-    return task.consts, bounds, x.astype(dtype), limit, np.asarray(task.rules.target, dtype)
+    arguments = task.consts, bounds, x.astype(dtype), limit
+    if task.shape.constrained:
+        return ProgramCall(refine_under_constraints, (task.objective,), arguments)
+    return ProgramCall(refine_in_box, (task.objective,), (*arguments, np.asarray(task.rules.target, dtype)))
+
+
+def _refine_by_steps(clock: CompileTimer, whole: ProgramCall) -> BoxDescents:
+    """Compute `refine_in_box` by one program for an evaluation and one for the step after it, with the same bits."""
+    consts, bounds, x, limit, target = whole.arguments
+    begin, evaluate, step = _step_programs(clock, whole)
+    state: BoxDescents = begin(x, limit)
+    with STEPS.timing(whole, clock):
+        while np.asarray(state.is_active).any():
+            state = step(state, evaluate(consts, state.descent.trial, limit), bounds, limit, target, np.int32(1))
+    return state
+
+
+def _step_programs(clock: CompileTimer, whole: ProgramCall) -> Iterator[Program]:
+    """Yield the programs that begin descents, evaluate their trials, and continue; the second alone is the user's."""
+    consts, bounds, x, limit, target = whole.arguments
+    begin = clock.program(ProgramCall(begin_in_box, (), (x, limit)))
+    yield begin
+    state = begin.zeros_like_output()
+    evaluate = clock.program(ProgramCall(evaluate_gradients, whole.static, (consts, state.descent.trial, limit)))
+    yield evaluate
+    arguments = (state, evaluate.zeros_like_output(), bounds, limit, target, np.int32(1))
+    yield clock.program(ProgramCall(step_in_box, (), arguments, donate=(0,)))
 
 
 def precompile_if_expected(task: Task) -> None:
@@ -116,17 +158,21 @@ def precompile_if_expected(task: Task) -> None:
         PROGRAMS.precompile(lambda: precompile_polish(task), when_compiling=True)
 
 
-def precompile_polish(task: Task) -> Iterator[None]:
+def precompile_polish(task: Task) -> Iterator[object]:
     """Compile the polish, unless it is off, impossible, or being compiled by another thread."""
     if task.options.polish is False or why_not_polishable(task) is not None:
         return
-    size = _slice_width(task)
-    arguments = refine_arguments(task, np.zeros((size, task.problem.dim)), np.zeros(size, np.int64))
-    CompileTimer(waits=False).program(refine, (task.objective,), arguments)
-    yield
+    size, clock = _slice_width(task), CompileTimer(waits=False)
+    whole = _refinement_program(task, np.zeros((size, task.problem.dim)), np.zeros(size, np.int64))
+    if task.shape.constrained or not devices.on_cpu():
+        yield clock.program(whole)
+    elif PROGRAMS.find(whole) is None:
+        yield from _step_programs(clock, whole)
 
 
-def polish(task: Task, clock: CompileTimer, total: Outcome, may_continue: Callable[[], bool] = lambda: True) -> Outcome:
+def polish_answers(
+    task: Task, clock: CompileTimer, total: Outcome, may_continue: Callable[[], bool] = lambda: True
+) -> Outcome:
     """Refine the best points of a task's runs, where that is requested and possible, and return the new outcome."""
     if task.options.polish is False:
         return total
@@ -141,8 +187,7 @@ def polish(task: Task, clock: CompileTimer, total: Outcome, may_continue: Callab
         is_exhausted = task.options.polish is True or not np.isin(track.reason, _CONVERGED).all()
         reason = "no evaluations were left" if is_exhausted else "the runs had already converged or reached the target"
         return replace(total, polish=f"not tried, because {reason}")
-    polished_runs = run_polish(task, clock, total.x, track.best, track.violation, budget, may_continue)
-    return apply_polish(task, total, polished_runs)
+    return apply_polish(task, total, refine_best_points(task, clock, total, budget, may_continue))
 
 
 _CONVERGED = [STOP_CODES[Stop.TARGET], STOP_CODES[Stop.TOLERANCE]]
@@ -167,36 +212,36 @@ def _projects_equalities(task: Task) -> bool:
     return isinstance(task.objective, Formulas) and task.objective.aims_at_zero and task.shape.eq > 0
 
 
-def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Outcome:
+def apply_polish(task: Task, total: Outcome, polish: Polish) -> Outcome:
     """Return the outcome with the polished x, value, violation and evaluations, and one more row of history."""
-    track, about = total.track, polished_runs.about
-    if not about.evaluations.any():
+    track = total.track
+    if not polish.evaluations.any():
         return replace(total, polish="not tried, because the runs were stopped, or memory was not enough")
-    reached_target = about.better & (polished_runs.best <= task.rules.target) & (polished_runs.violation <= 0)
+    reached_target = polish.better & (polish.best <= task.rules.target) & (polish.violation <= 0)
     # the search had converged, to another point, and now the answer has, too
-    converged = about.converged & (track.reason == STOP_CODES[Stop.ELSEWHERE])
+    converged = polish.converged & (track.reason == STOP_CODES[Stop.ELSEWHERE])
     reason = np.where(converged, STOP_CODES[Stop.TOLERANCE], track.reason)
     new_track = replace(
         track,
-        best=polished_runs.best,
-        violation=polished_runs.violation,
-        evaluations=track.evaluations + about.evaluations,
+        best=polish.best,
+        violation=polish.violation,
+        evaluations=track.evaluations + polish.evaluations,
         reason=np.where(reached_target, STOP_CODES[Stop.TARGET], reason),
     )
     rows = to_host(total.history)
     history = None
     if rows is not None:
-        changes = (about.evaluations, about.better, polished_runs.best, polished_runs.x, polished_runs.violation)
+        changes = (polish.evaluations, polish.better, polish.best, polish.x, polish.violation)
         history = append_history_row(rows, task.columns, track.generations, *changes)
     earlier_rows = total.refinements or [[] for _ in total.x]
     refinements = [
         [*rows, int(n)] if n_evaluations else rows
-        for rows, n, n_evaluations in zip(earlier_rows, track.generations, about.evaluations, strict=True)
+        for rows, n, n_evaluations in zip(earlier_rows, track.generations, polish.evaluations, strict=True)
     ]
     agreement = total.agreement
     if agreement:  # of a point that was no minimum yet, no search has found what follows from it
         eps = float(np.finfo(task.dtype).eps)
-        columns = zip(agreement, track.best, track.mean, polished_runs.best, strict=True)
+        columns = zip(agreement, track.best, track.mean, polish.best, strict=True)
         agreement = [
             before
             if best - polished_best <= SAME_VALUE_RESOLUTIONS * value_resolution(best, mean, eps)
@@ -204,7 +249,7 @@ def apply_polish(task: Task, total: Outcome, polished_runs: PolishedRuns) -> Out
             for before, best, mean, polished_best in columns
         ]
     return replace(
-        total, track=new_track, x=polished_runs.x, history=history, polish=about, refinements=refinements,
+        total, track=new_track, x=polish.x, history=history, polish=polish, refinements=refinements,
         agreement=agreement,
     )  # fmt: skip
 
@@ -254,7 +299,7 @@ def _slice_width(task: Task) -> int:
                 max(1, min(MAX_CPU_SLICE_RUNS, MAX_CPU_SLICE_VALUES // (MAX_STORED_PAIRS_LBFGS * task.problem.dim)))
             )
         )
-    return min(task.total, MAX_SLICE_RUNS)
+    return min(task.total if task.restarts is None else pad_slice_width(task.total), MAX_SLICE_RUNS)
 
 
 def check_polish(task: Task) -> None:
@@ -346,7 +391,7 @@ def estimate_answers(
         if total.stopped not in (None, Stop.TIME) or not may_continue() or budget[row] < 1:
             continue
         evaluator = _Evaluator(task, box, int(numbers[row]), may_continue)
-        last: LastSamples = jax.tree.map(lambda part: np.asarray(part)[row], total.last)  # noqa: B023 (used at once)
+        last: LastSamples = jax.tree.map(lambda a: np.asarray(a)[row], total.last)  # noqa: B023 (used at once)
         converged = track.reason[row] == STOP_CODES[Stop.TOLERANCE]
         answer = evaluator.drive(_plan(task, last, total.x[row], int(budget[row]), converged, evaluator.rng))
         evaluations[row], failed[row] = evaluator.n_evaluations, evaluator.n_failed
@@ -395,7 +440,7 @@ def _estimate_fronts(
             continue
         means = np.nanmean(by_point, axis=1)
         rows = np.flatnonzero(indicators.non_dominated(means))
-        fronts[row] = Population(*(None if part is None else np.asarray(part)[rows] for part in front))  # type: ignore[arg-type]
+        fronts[row] = Population(*(None if column is None else np.asarray(column)[rows] for column in front))  # type: ignore[arg-type]
         fronts[row] = fronts[row]._replace(objectives=means[rows])
         if task.rules.reference is not None:
             hypervolume[row] = indicators.hypervolume(means[rows], task.rules.reference)
@@ -433,17 +478,17 @@ def recheck_answers(task: Task, total: Outcome, numbers: np.ndarray, box: BlackB
     rows = np.flatnonzero(np.isfinite(track.best) & (track.evaluations < limit))
     if not len(rows) or box.interrupted or box.halt_reason:
         return total
-    again, reached = _call(box, total.x[rows], numbers[rows])
-    first = track.best[rows]
-    is_random = np.abs(again - first) > RECHECK_TOLERANCE * np.maximum(np.abs(again), np.abs(first))  # not for NaN
+    second, reached = _call(box, total.x[rows], numbers[rows])
+    first, rounded = track.best[rows], second.astype(task.dtype)  # the run rounded the first one, too
+    is_random = np.abs(rounded - first) > RECHECK_TOLERANCE * np.maximum(np.abs(second), np.abs(first))  # not for NaN
     evaluations, failed = track.evaluations.copy(), track.failed.copy()
     evaluations[rows] += reached
-    failed[rows] += reached & np.isnan(again)
+    failed[rows] += reached & np.isnan(second)
     best, reason = track.best.copy(), track.reason.copy()
-    found, intervals = np.full((len(best), 2), math.nan), np.full((len(best), 2), math.nan)
+    values_at_x, intervals = np.full((len(best), 2), math.nan), np.full((len(best), 2), math.nan)
     for i in np.flatnonzero(is_random):
         row = rows[i]
-        found[row], values = (first[i], again[i]), again[i : i + 1]
+        values_at_x[row], values = (first[i], second[i]), second[i : i + 1]
         count = min(MAX_REPEATS_AT_ANSWER, limit - int(evaluations[row]))
         if count >= MIN_REPEATS:
             more, reached = _call(box, np.repeat(total.x[row : row + 1], count, axis=0), np.full(count, numbers[row]))
@@ -455,7 +500,7 @@ def recheck_answers(task: Task, total: Outcome, numbers: np.ndarray, box: BlackB
     new_track = replace(track, best=best, evaluations=evaluations, failed=failed, reason=reason)
     if not is_random.any():
         return replace(total, track=new_track, history=history)
-    estimate = Estimate(intervals, evaluations - track.evaluations, found)
+    estimate = Estimate(intervals, evaluations - track.evaluations, values_at_x)
     return replace(total, track=new_track, history=history, estimate=estimate)
 
 

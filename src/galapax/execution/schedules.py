@@ -12,7 +12,7 @@ the first one still fills the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -22,22 +22,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.algorithms import algorithm_name
-from galapax.core.algorithm import Algorithm, Budget, Shared
-from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, Record
-from galapax.core.restarts import (
+from galapax.core.algorithm import (
     ROUNDING_ULPS,
     STOP_CONFIDENCE,
+    Algorithm,
+    Budget,
     NextSearch,
     SearchSummary,
+    Shared,
     estimate_confidence,
+    find_known_point,
     summarize_agreement,
-    value_resolution,
+    summarize_search,
 )
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Bounds, Columns, Population, Record
 from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
-from galapax.execution.batch_runner import BatchRunner, Group, RunContext, select_rows
-from galapax.execution.host_loop import BatchView, Watch
+from galapax.execution.batch_runner import BatchRunner, Group, select_rows
+from galapax.execution.host_loop import BatchView, RunContext
 from galapax.execution.observers import ChunkView
-from galapax.execution.polish import apply_polish, precompile_polish, run_polish, why_not_polishable
+from galapax.execution.polish import apply_polish, precompile_polish, refine_best_points, why_not_polishable
 from galapax.execution.search import LastSamples
 from galapax.execution.state import Outcome, Survivors, Track, best_of_run, merge_populations, to_host
 from galapax.execution.task import Task, trace_task
@@ -51,7 +54,7 @@ class Schedule(Protocol):
     def next_groups(self) -> list[Group]:
         """Return the groups that can be computed now; none when all runs are over."""
 
-    def announce(self, group: Group, runs: np.ndarray, watch: Watch) -> None:
+    def announce(self, group: Group, runs: np.ndarray, context: RunContext) -> None:
         """Tell the live page which batch begins."""
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
@@ -67,26 +70,26 @@ class Schedule(Protocol):
         """Return the schedule of one run alone, in slices of the sizes that it was computed in."""
 
 
-def run_schedule(schedule: Schedule, context: RunContext, watch: Watch) -> Outcome:
+def run_schedule(schedule: Schedule, context: RunContext) -> Outcome:
     """Compute the groups of a schedule until all runs are over or something asks to stop."""
     stopped = None
     while stopped is None and (groups := schedule.next_groups()):
         for group in groups:
-            stopped = _run_group(schedule, group, context, watch).stopped
+            stopped = _run_group(schedule, group, context).stopped
             if stopped is not None:
                 break
     return schedule.merge()
 
 
-def _run_group(schedule: Schedule, group: Group, context: RunContext, watch: Watch) -> Outcome:
+def _run_group(schedule: Schedule, group: Group, context: RunContext) -> Outcome:
     """Compute a group in batches; return the outcome of the last."""
     runner = BatchRunner(group, context)
 
     def compute(runs: np.ndarray) -> Outcome:
-        schedule.announce(group, runs, watch)
-        return runner.compute_batch(runs, watch, schedule.view(group, runs))
+        schedule.announce(group, runs, context)
+        return runner.compute_batch(runs, schedule.view(group, runs))
 
-    for runs, outcome in runner.iterate_batches(watch.journal, compute):
+    for runs, outcome in runner.iterate_batches(compute):
         outcome = schedule.record(group, runs, outcome)
         if outcome.stopped is not None:
             break
@@ -134,8 +137,8 @@ class IndependentSchedule:
             is_local=True,
         )
 
-    def announce(self, group: Group, runs: np.ndarray, watch: Watch) -> None:
-        watch.on_batch_start(self.task.first_run + int(runs[0]) % self.task.runs)
+    def announce(self, group: Group, runs: np.ndarray, context: RunContext) -> None:
+        context.on_batch_start(self.task.first_run + int(runs[0]) % self.task.runs)
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
         return BatchView(finished=tuple(self.outcomes))
@@ -162,6 +165,7 @@ class RestartState:
     outcomes: list[Outcome] = field(default_factory=list)  # of one run each
     sizes: list[int] = field(default_factory=list)  # runs of the slices
     stop: Stop | None = None
+    track: Track = field(default_factory=lambda: Track.start(1))  # of all searches
 
     @property
     def evaluations(self) -> int:
@@ -174,6 +178,13 @@ class RestartState:
     def next_key(self) -> np.ndarray:
         """Return the key of the next search; the first search has the run's."""
         return self.key if not self.past else random.search_key(self.key, len(self.past))
+
+    def known_point(self, bounds: Bounds) -> np.ndarray:
+        """Return value and x of the best point so far, (1 + d,); NaN where no search has converged to it."""
+        known = find_known_point(self.past)
+        if known is None:
+            return np.full(1 + bounds.dim, np.nan)
+        return np.append(known.best, bounds.lower + bounds.span * known.x)
 
     def policy_rng(self) -> np.random.Generator:
         """Return the random generator for the restart policy, a new one after each search."""
@@ -201,14 +212,9 @@ def search_rows(run: RestartState) -> list[int]:
     return np.cumsum(lengths)[:-1].tolist()
 
 
-def merge_tracks(run: RestartState) -> Track:
-    """Merge the tracks of a run's finished searches."""
-    track = Track.start(1)
-    for outcome in run.outcomes:
-        track = add_search(track, outcome.track)
-    if run.stop in STOP_CODES:
-        track.reason = np.array([STOP_CODES[run.stop]])
-    return track
+def find_track(run: RestartState) -> Track:
+    """Return the track of a run's finished searches, with the reason why it ended, if it has."""
+    return replace(run.track, reason=np.array([STOP_CODES[run.stop]])) if run.stop in STOP_CODES else run.track
 
 
 def add_search(earlier: Track, latest: Track) -> Track:
@@ -231,7 +237,7 @@ def add_search(earlier: Track, latest: Track) -> Track:
     )
 
 
-def build_outcome(
+def merge_searches(
     task: Task, runs: list[RestartState], populations: dict[int, Survivors], stopped: Stop | None, device_seconds: float
 ) -> Outcome:
     """Merge the searches of each run into the outcome of whole runs."""
@@ -239,7 +245,7 @@ def build_outcome(
     longest = max((len(rows) for rows in histories), default=0)
     padded = [np.pad(rows, ((0, longest - len(rows)), (0, 0)), "edge") for rows in histories]
     best = [min(run.outcomes, key=lambda outcome: (outcome.track.violation[0], outcome.track.best[0])) for run in runs]
-    track = Track.join([merge_tracks(run) for run in runs])
+    track = Track.join([find_track(run) for run in runs])
     return Outcome(
         track=replace(track, mean=np.array([outcome.track.mean[0] for outcome in best])),
         history=np.stack(padded) if padded else None,
@@ -262,7 +268,7 @@ def _merge_last(runs: list[RestartState], best: list[Outcome]) -> LastSamples:
     """Merge where the searches of runs under noise ended: the last samples of each run's best search, and the centres
     of its next best ones.
     """
-    parts = []
+    samples = []
     n_points = max(outcome.last.points.shape[1] for outcome in best if outcome.last is not None)
     for run, outcome in zip(runs, best, strict=True):
         ends = sorted(run.outcomes, key=lambda o: (o is not outcome, o.track.violation[0], o.track.best[0]))
@@ -272,8 +278,8 @@ def _merge_last(runs: list[RestartState], best: list[Outcome]) -> LastSamples:
         assert last is not None
         rows = np.arange(n_points) % last.points.shape[1]  # so many of each run
         rivals = jnp.asarray(np.stack(centres[1 : 1 + MAX_RIVALS])[None])
-        parts.append(last._replace(points=last.points[:, rows], violation=last.violation[:, rows], rivals=rivals))
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+        samples.append(last._replace(points=last.points[:, rows], violation=last.violation[:, rows], rivals=rivals))
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *samples)
 
 
 def _merge_snapshots(run: RestartState) -> dict[int, Population]:
@@ -316,12 +322,21 @@ MAX_GAIN_AT_END = 1e-3  # of all that a descent gained: the most that another st
 MIN_COMPILE_SECONDS = 0.5  # of compiling so far, from which on it pays to precompile the searches to come
 
 
+@dataclass(frozen=True)
+class BoundSearch:
+    """The next search of a run, its algorithm bound to the problem and to the evaluations that it may use."""
+
+    state: RestartState
+    search: NextSearch
+    bound: Algorithm
+    max_evaluations: float
+
+
 @dataclass
 class SearchGroup(Group):
     """Runs whose next searches are the same program, with these searches."""
 
-    states: list[RestartState] = field(default_factory=list)
-    searches: list[NextSearch] = field(default_factory=list)
+    searches: list[BoundSearch] = field(default_factory=list)
 
 
 class RestartSchedule:
@@ -330,12 +345,11 @@ class RestartSchedule:
     row, sizes: of the only run, and the runs in the slices of its searches.
     """
 
-    def __init__(self, task: Task, context: RunContext, watch: Watch, row: int | None = None,
-                 sizes: list[int] | None = None) -> None:  # fmt: skip
+    def __init__(self, task: Task, context: RunContext, row: int | None = None, sizes: list[int] | None = None) -> None:
         self.asked_task = task
         if task.options.polish is not False and why_not_polishable(task) is None:
             task = _with_gradients(task)
-        self.task, self.context, self.watch, self.sizes = task, context, watch, sizes
+        self.task, self.context, self.sizes = task, context, sizes
         keys = random.run_keys(task.seed, task.first_run, task.runs)
         rows = range(task.total) if row is None else [row]
         self.states = [RestartState(row, row // task.runs, keys[row % task.runs]) for row in rows]
@@ -346,7 +360,7 @@ class RestartSchedule:
 
     def next_groups(self) -> list[Group]:
         """Group the next searches by their program; a run that has none gets its termination reason."""
-        groups: dict[Hashable, list[_BoundSearch]] = {}
+        groups: dict[Hashable, list[BoundSearch]] = {}
         for state in self.states:
             search = self._bind_next_search(state) if state.stop is None else Stop.BUDGET
             if isinstance(search, Stop):
@@ -364,7 +378,7 @@ class RestartSchedule:
             out.append(group)
         return out
 
-    def _bind_next_search(self, state: RestartState) -> _BoundSearch | Stop:
+    def _bind_next_search(self, state: RestartState) -> BoundSearch | Stop:
         """Return the next search of a run, or why there is none."""
         search = _next_search(self.task, state)
         if isinstance(search, Stop):
@@ -375,15 +389,15 @@ class RestartSchedule:
         n_first = bound.bound.population + self.task.repairs * (1 + self.task.problem.dim)
         return Stop.BUDGET if n_first > bound.max_evaluations else bound
 
-    def _bind(self, state: RestartState, search: NextSearch) -> _BoundSearch:
+    def _bind(self, state: RestartState, search: NextSearch) -> BoundSearch:
         """Bind the algorithm of a search to the problem and to the evaluations that it may use."""
         max_evaluations = min(search.evaluations, _evaluation_limit(self.task) - state.evaluations)
         budget = Budget(None, None if math.isinf(max_evaluations) else int(max_evaluations))
         box = self.context.box  # its shape is known once it was called
         shape = self.task.shape if box is None or not box.widths else box.shape
-        return _BoundSearch(state, search, search.algorithm.bind(self.task.problem.dim, shape, budget), max_evaluations)
+        return BoundSearch(state, search, search.algorithm.bind(self.task.problem.dim, shape, budget), max_evaluations)
 
-    def _build_group(self, searches: list[_BoundSearch]) -> SearchGroup:
+    def _build_group(self, searches: list[BoundSearch]) -> SearchGroup:
         """Build the group that computes these searches."""
         task, first = self.task, searches[0]
         dtype, states = np.dtype(task.dtype), [search.state for search in searches]
@@ -414,7 +428,9 @@ class RestartSchedule:
         search = replace(
             search,
             algorithm=jax.tree.map(stack, *[s.bound for s in searches], is_leaf=lambda leaf: isinstance(leaf, Shared)),
-            rules=search.rules._replace(evaluations=np.array([s.max_evaluations for s in searches], dtype)),
+            rules=search.rules._replace(
+                evaluations=np.array([s.max_evaluations for s in searches], dtype), known=self._known_points(states)
+            ),
         )
         return SearchGroup(
             group_task,
@@ -424,46 +440,57 @@ class RestartSchedule:
             run_numbers=np.array([self.task.first_run + state.row % self.task.runs for state in states]),
             initial=group_task.initial,
             width=None if self.sizes is None else self.sizes[len(first.state.past)],
-            states=states,
-            searches=[search.search for search in searches],
+            searches=searches,
         )
+
+    def _known_points(self, states: list[RestartState]) -> np.ndarray | None:
+        """Return value and x of the best point of each run, near which its next search may end, see `Rules.known`."""
+        task = self.task
+        assert task.restarts is not None
+        is_random_or_constrained = task.options.noisy or task.shape.constrained or task.shape.objectives > 1
+        if not task.restarts.ends_near_known or is_random_or_constrained:
+            return None
+        return np.stack([state.known_point(task.problem.bounds) for state in states]).astype(task.dtype)
 
     def _precompile_likely(self, group: SearchGroup) -> None:
         """Compile in the background the programs of the searches that are likely to follow, and of the polish."""
-        task, state = self.task, group.states[0]
+        task, first = self.task, group.searches[0]
+        state = first.state
         assert task.restarts is not None
         evaluations_left = _evaluation_limit(task) - state.evaluations
         solver = task.solvers[state.cell]
-        for likely in task.restarts.predict_next(solver, state.past, group.searches[0], evaluations_left):
+        for likely in task.restarts.predict_next(solver, state.past, first.search, evaluations_left):
             bound = self._bind(state, likely)
             structure = jax.tree.structure(bound.bound)
             if structure not in self._precompiled and bound.bound.population <= bound.max_evaluations:
                 self._precompiled.add(structure)
-                searches = [replace(bound, state=s) for s in group.states]
+                searches = [replace(bound, state=each.state) for each in group.searches]
                 PROGRAMS.precompile(partial(self._precompile, searches))
         if self._precompiled and "polish" not in self._precompiled:
             self._precompiled.add("polish")
             PROGRAMS.precompile(partial(precompile_polish, task))
 
-    def _precompile(self, searches: list[_BoundSearch]) -> Iterator[None]:
+    def _precompile(self, searches: list[BoundSearch]) -> Iterator[None]:
         """Compile the programs of these searches, one at each step of the iterator."""
-        context = self.context._replace(clock=CompileTimer())
+        context = replace(self.context, clock=CompileTimer())
         return BatchRunner(self._build_group(searches), context).precompile()
 
-    def announce(self, group: Group, runs: np.ndarray, watch: Watch) -> None:
+    def announce(self, group: Group, runs: np.ndarray, context: RunContext) -> None:
         assert isinstance(group, SearchGroup)
-        state, is_single = group.states[runs[0]], len(self.states) == 1
+        first, is_single = group.searches[runs[0]], len(self.states) == 1
+        state = first.state
         if not state.past or not is_single:
-            watch.on_batch_start(self.task.first_run + state.row % self.task.runs)
+            context.on_batch_start(self.task.first_run + state.row % self.task.runs)
         if is_single:
-            watch.on_search(algorithm_name(group.searches[runs[0]].algorithm), state.generations)
+            context.on_search(algorithm_name(first.search.algorithm), state.generations)
 
     def view(self, group: Group, runs: np.ndarray) -> BatchView:
         """Report whole runs: the searches of the batch are added to those before."""
-        batch = _states(group, runs)
+        assert isinstance(group, SearchGroup)
+        batch = [group.searches[run].state for run in runs]
         row_numbers = {state.row: i for i, state in enumerate(self.states)}
         rows = np.array([row_numbers[state.row] for state in batch])
-        finished = Track.join([merge_tracks(state) for state in self.states])
+        finished = Track.join([find_track(state) for state in self.states])
 
         def to_runs(now: Track) -> Track:
             batch_track = add_search(finished.rows(rows), now)
@@ -484,18 +511,15 @@ class RestartSchedule:
     def record(self, group: Group, runs: np.ndarray, outcome: Outcome) -> Outcome:
         """Add the finished searches to the states of their runs."""
         assert isinstance(group, SearchGroup)
-        if self.watch.requested_stop is not None:  # the searches may have ended by themselves, but not the runs
-            outcome = replace(outcome, stopped=outcome.stopped or self.watch.requested_stop)
-        batch = _states(group, runs)
-        if group.searches[0].polish and outcome.stopped is None:
-            evaluations_left = [_evaluation_limit(self.task) - state.evaluations for state in batch]
-            outcome = _refine_outcome(
-                group.task, self.context.clock, outcome, evaluations_left,
-                lambda: not (self.context.interrupts.seen or self.watch.is_past_deadline),
-            )  # fmt: skip
-        for i, state in enumerate(batch):
+        if self.context.requested_stop is not None:  # the searches may have ended by themselves, but not the runs
+            outcome = replace(outcome, stopped=outcome.stopped or self.context.requested_stop)
+        batch = [group.searches[run] for run in runs]
+        if batch[0].search.polish and outcome.stopped is None:
+            evaluations_left = [_evaluation_limit(self.task) - each.state.evaluations for each in batch]
+            outcome = _refine_outcome(group.task, self.context, outcome, evaluations_left)
+        for i, each in enumerate(batch):
             search = outcome.of_runs(slice(i, i + 1))
-            _record_search(self.task, state, group.searches[runs[i]], group.task.population, search)
+            _record_search(self.task, each.state, each.search, group.task.population, search)
         for cell, survivors in outcome.populations.items():
             self.populations[cell] = min(self.populations.get(cell, survivors), survivors, key=lambda s: s.rank)
         self.stopped = outcome.stopped
@@ -507,25 +531,10 @@ class RestartSchedule:
             if state.stop is None:
                 state.stop = self.stopped or Stop.BUDGET
         started = [state for state in self.states if state.outcomes]
-        return build_outcome(self.task, started, self.populations, self.stopped, self.device_seconds)
+        return merge_searches(self.task, started, self.populations, self.stopped, self.device_seconds)
 
     def only(self, row: int, sizes: list[int]) -> RestartSchedule:
-        return RestartSchedule(self.asked_task, self.context, self.watch, row, sizes)
-
-
-@dataclass(frozen=True)
-class _BoundSearch:
-    """The next search of a run, its algorithm bound to the problem and to the evaluations that it may use."""
-
-    state: RestartState
-    search: NextSearch
-    bound: Algorithm
-    max_evaluations: float
-
-
-def _states(group: Group, runs: np.ndarray) -> list[RestartState]:
-    assert isinstance(group, SearchGroup)
-    return [group.states[run] for run in runs]
+        return RestartSchedule(self.asked_task, self.context, row, sizes)
 
 
 def _generations_left(task: Task, run: RestartState) -> int:
@@ -568,29 +577,27 @@ def _next_search(task: Task, run: RestartState) -> NextSearch | Stop:
     return task.restarts.next(task.solvers[run.cell], past, _evaluation_limit(task) - run.evaluations, rng.random)
 
 
-def _refine_outcome(
-    task: Task, clock: CompileTimer, outcome: Outcome, evaluations_left: list[float], may_continue: Callable[[], bool]
-) -> Outcome:
+def _refine_outcome(task: Task, context: RunContext, outcome: Outcome, evaluations_left: list[float]) -> Outcome:
     """Refine the best points of finished searches by their gradients; this counts as one more generation."""
     track = outcome.track
     max_evaluations = np.minimum(
         np.array(evaluations_left) - track.evaluations, DESCENT_EVALUATIONS_PER_VARIABLE * task.problem.dim
     )
     max_evaluations = np.where(track.reason == STOP_CODES[Stop.TARGET], 0, max_evaluations)
-    polished_runs = run_polish(task, clock, outcome.x, track.best, track.violation, max_evaluations, may_continue)
-    if not polished_runs.about.evaluations.any():
+    polish = refine_best_points(task, context.clock, outcome, max_evaluations, context.may_continue)
+    if not polish.evaluations.any():
         return outcome
     # where the slope is infinite, as of a root at its zero, a descent is stuck, however early it ends
-    max_gain = MAX_GAIN_AT_END * (np.asarray(track.best) - polished_runs.best)
-    max_gain += ROUNDING_ULPS * np.finfo(task.dtype).eps * np.abs(polished_runs.best)
-    converged = polished_runs.about.converged & (polished_runs.expected_gain <= max_gain)
-    refined = apply_polish(task, outcome, polished_runs)
+    max_gain = MAX_GAIN_AT_END * (np.asarray(track.best) - polish.best)
+    max_gain += ROUNDING_ULPS * np.finfo(task.dtype).eps * np.abs(polish.best)
+    converged = polish.converged & (polish.expected_gain <= max_gain)
+    refined = apply_polish(task, outcome, polish)
     reason = np.where(
         converged & (refined.track.reason != STOP_CODES[Stop.TARGET]),
         STOP_CODES[Stop.TOLERANCE],
         refined.track.reason,
     )
-    mean = np.where(converged, refined.track.best + polished_runs.expected_gain, track.mean)
+    mean = np.where(converged, refined.track.best + polish.expected_gain, track.mean)
     new_track = replace(refined.track, reason=reason, generations=track.generations + 1, mean=mean)
     return replace(refined, track=new_track, polish=None)
 
@@ -609,12 +616,9 @@ def _record_search(task: Task, run: RestartState, search: NextSearch, population
     track, box = outcome.track, task.problem.bounds
     stop = outcome.stopped or stop_from_code(int(track.reason[0]))
     x = (np.asarray(outcome.x[0], np.float64) - box.lower) / box.span
-    evaluations, best = int(track.evaluations[0]), float(track.best[0])
-    violation, eps = float(track.violation[0]), float(np.finfo(task.dtype).eps)
-    resolution = value_resolution(best, float(track.mean[0]), eps)
-    summary = SearchSummary(
-        search.kind, population, evaluations, best, violation, x, stop, resolution, search.doublings
-    )
-    run.past.append(summary)
+    best, violation, mean = float(track.best[0]), float(track.violation[0]), float(track.mean[0])
+    evaluations, eps = int(track.evaluations[0]), float(np.finfo(task.dtype).eps)
+    run.past.append(summarize_search(run.past, search, population, evaluations, x, best, violation, mean, stop, eps))
     run.outcomes.append(outcome)
+    run.track = add_search(run.track, track)
     run.sizes += outcome.sizes[0]

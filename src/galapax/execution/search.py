@@ -6,9 +6,8 @@ Optimizer call `ask` and `tell` around evaluations of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +15,15 @@ from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from galapax.core.algorithm import (
+    SAME_POINT_DISTANCE,
     Algorithm,
+    Forecast,
     State,
     TakesKnownValues,
     count_by_method,
     count_evaluations,
     estimate_distribution,
+    forecast_objectives,
     insert_initial_points,
     is_shared,
     select_opponents,
@@ -33,6 +35,7 @@ from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
 from galapax.metrics.indicators import hypervolume_by_generation
 from galapax.numerics import devices, random
+from galapax.numerics.jaxpr import isolate
 from galapax.objective.hoist_constants import Constants
 from galapax.objective.traced import append_keys
 from galapax.operators.ranking import first_front, is_feasible
@@ -65,19 +68,6 @@ def evaluate_sharded(
     return jax.tree.map(lambda a: a[:, :n], replicated)
 
 
-Output = TypeVar("Output")  # a tree of arrays
-
-
-def _isolate(number: Array | int, function: Callable[..., Output], *arguments: Any) -> Output:
-    """Call a function so that XLA neither fuses nor hoists operations across its border.
-
-    How an operation is fused decides how it rounds: a product and a sum in one loop become one operation. A branch that
-    depends on the number of the generation is compiled by itself, whatever is around it.
-    """
-    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(function, *arguments))
-    return lax.cond(jnp.asarray(number) > 0, function, lambda *_: zeros, *arguments)  # generations count from 1
-
-
 def evaluate_isolated(
     objective: TracedObjective, consts: Constants, candidates: Array, number: Array | int
 ) -> CandidateEvaluation:
@@ -86,7 +76,7 @@ def evaluate_isolated(
     def evaluate(consts: Constants, candidates: Array) -> CandidateEvaluation:
         return objective.evaluate(consts, CandidatesOnly(candidates))
 
-    return _isolate(number, evaluate, consts, candidates)
+    return isolate(number, evaluate, consts, candidates)
 
 
 MAX_FINALISTS = 16  # of a noisy run's survivors, among which its answer is looked for
@@ -148,11 +138,14 @@ class Finished(NamedTuple):
 
     x: Array  # (R, d), the best of each
     survivors: Population  # of the best run of each cell, (cells, n, ...); with several objectives of every run
-    found: Population | None  # with several objectives: the individuals among whom each run's front is, (R, k, ...)
-    belongs: Array | None  # whether each of them is on the front, (R, k)
+    individuals: (
+        Population | None
+    )  # with several objectives: the individuals among whom each run's front is, (R, k, ...)
+    is_on_front: Array | None  # whether each of them is on the front, (R, k)
     opponents: Array | None  # (R, ...), what they were judged by besides the problem
     by_method: Array | None  # (R, k), evaluations of each method of an algorithm that combines some
     last: LastSamples | None = None  # of a noisy objective
+    forecast: Forecast | None = None  # with several objectives: what each run's models expect, (R, ...)
 
 
 @jax.tree_util.register_dataclass
@@ -175,7 +168,7 @@ class Search:
     noisy: whether the values are random.
     splits_last: whether the last generation may be a part of one, so that the budget is used to the last evaluation.
     isolates_evaluation: whether candidates are evaluated apart from the rest of a generation, so that the values are
-        the same to the last bit as those of a program that does nothing else, see `_isolate`.
+        the same to the last bit as those of a program that does nothing else, see `isolate`.
     """
 
     algorithm: Algorithm
@@ -284,8 +277,8 @@ class Search:
             return algorithm.start(state, evaluation, self.shape)
 
         axes = run_axes(pending.state)
-        every = jax.vmap(one, in_axes=(self.setting_axes, axes, 0), out_axes=axes)
-        return pending._replace(state=every(self.algorithm, pending.state, evaluation))
+        start_all = jax.vmap(one, in_axes=(self.setting_axes, axes, 0), out_axes=axes)
+        return pending._replace(state=start_all(self.algorithm, pending.state, evaluation))
 
     def tell(
         self,
@@ -328,8 +321,8 @@ class Search:
                 evaluated = jnp.arange(evaluation.known.shape[0]) < n_candidates
                 count = count - jnp.sum(evaluation.known & evaluated)
             n_evaluations = self._count_affordable(count, budget)
-            if evaluation.again is not None:
-                n_evaluations = n_evaluations + jnp.sum(evaluation.again)
+            if evaluation.n_resampled is not None:
+                n_evaluations = n_evaluations + jnp.sum(evaluation.n_resampled)
             record = self._summarize(state.parents, select_solutions(algorithm, state), evaluation, n_evaluations)  # type: ignore[arg-type]
             if stop_columns is None:
                 return None, record.pack(state.candidates.dtype)
@@ -361,47 +354,24 @@ class Search:
 
         evaluation: of the candidates, if another program computed it by `evaluate_isolated`.
         """
-        pending, lost = self.ask(carry, number), None
+        pending, n_lost = self.ask(carry, number), None
         if self.isolates_evaluation:
             if evaluation is None:
                 assert self.objective is not None and self.consts is not None
                 evaluation = evaluate_isolated(self.objective, self.consts, pending.state.candidates, number)
             else:
-                evaluation = _isolate(number, lambda values: values, evaluation)
+                evaluation = isolate(number, lambda values: values, evaluation)
             return self.tell(pending, keys, number, evaluation, ends)
         if self.differences:
-            pending, lost = repair_traced(self, pending, number)
+            pending, n_lost = repair_traced(self, pending, number)
         evaluation = self.evaluate(pending, keys)
         if self.resamples:
             pending, evaluation = resample_failed(self, pending, keys, number, evaluation)
-        if lost is not None:
-            evaluation = evaluation._replace(lost=lost if evaluation.lost is None else lost + evaluation.lost)
+        if n_lost is not None:
+            evaluation = evaluation._replace(n_lost=n_lost if evaluation.n_lost is None else n_lost + evaluation.n_lost)
         return self.tell(pending, keys, number, evaluation, ends)
 
-    def finish(self, carry: Carry, cells: Array, count: int) -> Finished:
-        """Return the results of the runs. cells: (R,), the cell of each run, from 0 to count - 1; -1 for none."""
-        state = active_state(carry)
-        every = jax.vmap(select_solutions, in_axes=(self.setting_axes, run_axes(state)))
-        solutions: Population = every(self.algorithm, state)
-        rows = jax.vmap(best_index)(solutions)
-        best = jax.tree.map(lambda a: jax.vmap(lambda in_cell, row: in_cell[row])(a, rows), solutions)
-        opponents, by_method = select_opponents(self.algorithm, state), count_by_method(self.algorithm, state)
-        if self.shape.objectives > 1:
-            belongs = jax.vmap(first_front)(solutions.objectives, solutions.violation)
-            return Finished(best.x, state.parents, solutions, belongs, opponents, by_method)
-
-        def best_of(cell: Array) -> Array:
-            in_cell = cells == cell
-            violation = jnp.zeros_like(best.fitness) if best.violation is None else best.violation
-            least = jnp.min(jnp.where(in_cell, violation, jnp.inf))
-            return jnp.argmin(jnp.where(in_cell & (violation == least), best.fitness, jnp.inf))
-
-        chosen = jax.vmap(best_of)(jnp.arange(count))
-        survivors = jax.tree.map(lambda a: a[chosen], state.parents)
-        last = self._last_samples(state) if self.noisy else None
-        return Finished(best.x, survivors, None, None, opponents, by_method, last)
-
-    def _last_samples(self, state: State) -> LastSamples:
+    def last_samples(self, state: State) -> LastSamples:
         """Return where the runs have ended, for the estimate of their answers."""
 
         def one(algorithm: Algorithm, state: State) -> LastSamples:
@@ -480,7 +450,9 @@ class Search:
         return jnp.asarray(self.rules.evaluations) - pending.stop_state.stop_columns[:, SPENT]
 
     def _count_affordable(self, count: Array | int, remaining: Array | None) -> Array | int:
-        """How many evaluations a run makes in a generation of so many candidates. remaining: what its budget allows."""
+        """Return how many evaluations a run makes in a generation of so many candidates. remaining: what its budget
+        allows.
+        """
         if not self.splits_last or remaining is None:
             return count + self.repair_cost
         return jnp.minimum(count + jnp.where(remaining > self.repair_cost, self.repair_cost, 0), remaining)
@@ -512,7 +484,7 @@ class Search:
         return self.algorithm.period or self.algorithm.traits.termination_every
 
     def _keeps(self, keys: Array) -> bool:
-        """Whether the state before the last step is kept, for runs that finished in it."""
+        """Return whether the state before the last step is kept, for runs that finished in it."""
         return not (self.stop_when_all_done and keys.shape[0] == 1)
 
     def termination_codes(self, state: State) -> Array:
@@ -522,7 +494,18 @@ class Search:
             tolerance = jnp.asarray(self.rules.tolerance)
             return algorithm.termination(state, self.bounds, tolerance).astype(state.candidates.dtype)
 
-        return jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
+        codes = jax.vmap(one, in_axes=(self.setting_axes, run_axes(state)))(self.algorithm, state)
+        if self.rules.known is None:
+            return codes
+        is_known = (codes == RUNNING) & jax.vmap(self._is_near_known)(jnp.asarray(self.rules.known), state.parents)
+        return jnp.where(is_known, STOP_CODES[Stop.KNOWN], codes)
+
+    def _is_near_known(self, known: Array, population: Population) -> Array:
+        """Return whether a run's population lies around the known point, (1 + d,), and has nothing better."""
+        value, x = known[0], known[1:]
+        evaluated = jnp.isfinite(population.fitness)
+        is_near = jnp.max(jnp.abs(population.x - x) / self.bounds.span, axis=1) <= SAME_POINT_DISTANCE
+        return jnp.any(evaluated) & jnp.all(is_near | ~evaluated) & ~jnp.any(population.fitness < value)
 
     def _termination_at_round_end(self, state: State, number: Array | int, ends: bool | None) -> Array:
         """Return the termination codes (R,) at the end of a round; RUNNING before it."""
@@ -546,10 +529,10 @@ class Search:
             return algorithm.cycle(random.fold_in(key, random.Stream.CYCLE), state, self.shape)
 
         axes = run_axes(state)
-        every = jax.vmap(between, in_axes=(self.setting_axes, 0, axes), out_axes=axes)
+        cycle_all = jax.vmap(between, in_axes=(self.setting_axes, 0, axes), out_axes=axes)
         if ends:
-            return every(self.algorithm, keys, state)
-        return lax.cond(number % period == 0, lambda s: every(self.algorithm, keys, s), lambda s: s, state)
+            return cycle_all(self.algorithm, keys, state)
+        return lax.cond(number % period == 0, lambda s: cycle_all(self.algorithm, keys, s), lambda s: s, state)
 
     def _summarize(
         self, population: Population, front: Population, evaluation: CandidateEvaluation, n_evaluations: Array
@@ -574,8 +557,8 @@ class Search:
             volume, error = hypervolume_by_generation(front.objectives, jnp.asarray(self.rules.reference), feasible)
         x = front.x[best_index(front)] if self.record_best_x else None
         failed = jnp.sum(evaluation.failed.astype(dtype))
-        if evaluation.lost is not None:
-            failed = failed + jnp.sum(evaluation.lost.astype(dtype))
+        if evaluation.n_lost is not None:
+            failed = failed + jnp.sum(evaluation.n_lost.astype(dtype))
         is_averaged = self.noisy and self.shape.objectives == 1
         if population.violation is None or front.violation is None:
             best = self._mean_of_fresh(evaluation) if is_averaged else jnp.min(front.objectives, axis=0)
@@ -646,9 +629,29 @@ def run_axes(state: State) -> State:
     return jax.tree.map(lambda leaf: None if is_shared(leaf) else 0, state, is_leaf=is_shared)
 
 
-def finish(count: int, search: Search, carry: Carry, cells: Array) -> Finished:
-    """`Search.finish` with its static argument first, as programs need it."""
-    return search.finish(carry, cells, count)
+def finish(n_cells: int, search: Search, carry: Carry, cells: Array) -> Finished:
+    """Return the results of the runs. cells: (R,), the cell of each run, from 0 to n_cells - 1; -1 for none."""
+    state = active_state(carry)
+    select_all = jax.vmap(select_solutions, in_axes=(search.setting_axes, run_axes(state)))
+    solutions: Population = select_all(search.algorithm, state)
+    rows = jax.vmap(best_index)(solutions)
+    best = jax.tree.map(lambda a: jax.vmap(lambda in_cell, row: in_cell[row])(a, rows), solutions)
+    opponents, by_method = select_opponents(search.algorithm, state), count_by_method(search.algorithm, state)
+    if search.shape.objectives > 1:
+        is_on_front = jax.vmap(first_front)(solutions.objectives, solutions.violation)
+        expected = forecast_objectives(search.algorithm, state)
+        return Finished(best.x, state.parents, solutions, is_on_front, opponents, by_method, forecast=expected)
+
+    def best_of(cell: Array) -> Array:
+        in_cell = cells == cell
+        violation = jnp.zeros_like(best.fitness) if best.violation is None else best.violation
+        least = jnp.min(jnp.where(in_cell, violation, jnp.inf))
+        return jnp.argmin(jnp.where(in_cell & (violation == least), best.fitness, jnp.inf))
+
+    chosen = jax.vmap(best_of)(jnp.arange(n_cells))
+    survivors = jax.tree.map(lambda a: a[chosen], state.parents)
+    last = search.last_samples(state) if search.noisy else None
+    return Finished(best.x, survivors, None, None, opponents, by_method, last)
 
 
 def survivors(carry: Carry) -> Population:

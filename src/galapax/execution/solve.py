@@ -30,9 +30,9 @@ from galapax.core.problem import MinMaxProblem, Problem, Shape
 from galapax.core.space import VectorFunction
 from galapax.core.stop import RUNNING, UNLIMITED, Interrupts, Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
-from galapax.execution.batch_runner import BatchRunner, RunContext, open_black_box
+from galapax.execution.batch_runner import BatchRunner, open_black_box
 from galapax.execution.compiled import select_engine
-from galapax.execution.host_loop import Notify, Watch
+from galapax.execution.host_loop import Notify, RunContext
 from galapax.execution.island_schedule import IslandSchedule
 from galapax.execution.observers import (
     Best,
@@ -44,9 +44,15 @@ from galapax.execution.observers import (
     open_observers,
     read_best,
 )
-from galapax.execution.polish import check_polish, estimate_answers, polish, precompile_if_expected, recheck_answers
+from galapax.execution.polish import (
+    check_polish,
+    estimate_answers,
+    polish_answers,
+    precompile_if_expected,
+    recheck_answers,
+)
 from galapax.execution.schedules import IndependentSchedule, RestartSchedule, Schedule, run_schedule
-from galapax.execution.state import BatchCheckpoint, CheckpointSession, Outcome, Polish, Track, best_of_run
+from galapax.execution.state import CheckpointSession, Outcome, Polish, Track, best_of_run
 from galapax.execution.task import NOISY_SEARCH_SHARE, Task
 from galapax.numerics import devices
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
@@ -78,23 +84,22 @@ def solve(
         interrupts() as interrupt_state,
         jax.enable_x64(task.dtype == "float64"),
         ExitStack() as viewers,
-        open_black_box(task) as box,
+        open_black_box(task, interrupt_state) as box,
         open_checkpoint(task, observers, interrupt_state) as journal,
         PROGRAMS.precompiling(),
     ):
         clock = CompileTimer()
-        context = RunContext(interrupt_state, clock, box)
-        watch = Watch(interrupt_state, snapshots=task.options.keep.snapshots, journal=journal)
+        context = RunContext(interrupt_state, clock, box, snapshots=task.options.keep.snapshots, journal=journal)
         if task.options.max_seconds is not None:
             share = NOISY_SEARCH_SHARE if task.options.noisy else 1.0
-            watch.deadline = began + share * task.options.max_seconds
+            context.deadline = began + share * task.options.max_seconds
         show, session = viewers.enter_context(open_observers(observers, lambda: _page_facts(task)))
         if box is not None:
-            box.late = watch.poll
+            box.late = context.poll
             box.recall(None if journal is None else journal.memory)
             if box.remote is not None:
                 box.remote.liveness.on_wait = lambda seconds: show(Waiting(seconds))
-            adapted = None if adapt is None else _adapt_to_shape(task, context, watch, box, adapt)
+            adapted = None if adapt is None else _adapt_to_shape(task, context, box, adapt)
             if adapted is not None:
                 task, observers = adapted, observers.about(adapted)
                 viewers.close()
@@ -107,26 +112,23 @@ def solve(
         check_polish(task)
         precompile_if_expected(task)
         validate_derived(task)
-        ready = time.perf_counter() - clock.compile_seconds  # as if a kernel, which is tried first, were compiled later
-        watch.viewer, watch.callback = session, observers.callback is not None
-        watch.pace = getattr(observers.callback, "generations_between_calls", None)
+        # as if kernels, which are tried first, were compiled later, and first points called in the first generation
+        ready = time.perf_counter() - clock.compile_seconds - (0.0 if box is None else box.probe_seconds)
+        context.viewer, context.callback = session, observers.callback is not None
+        context.pace = getattr(observers.callback, "generations_between_calls", None)
         if session is not None:
-            watch.on_batch_start, watch.on_search = session.on_batch_start, session.on_search
-        timings = _Timings(began, ready, clock, watch)
+            context.on_batch_start, context.on_search = session.on_batch_start, session.on_search
+        timings = _Timings(began, ready, clock, context)
         callback_errors: list[Exception] = []
-        watch.notify = _build_notifier(task, observers, timings, show, callback_errors, box)
-        schedule = build_schedule(task, context, watch)
-        total = run_schedule(schedule, context, watch)
-
-        def may_continue() -> bool:
-            return not (interrupt_state.seen or watch.is_past_deadline)
-
+        context.notify = _build_notifier(task, observers, timings, show, callback_errors, box)
+        schedule = build_schedule(task, context)
+        total = run_schedule(schedule, context)
         if task.options.max_seconds is not None:
-            watch.deadline = began + task.options.max_seconds
-        total = polish(task, clock, total, may_continue)
+            context.deadline = began + task.options.max_seconds
+        total = polish_answers(task, clock, total, context.may_continue)
         numbers = task.first_run + np.arange(len(total.x)) % task.runs
         total = recheck_answers(task, total, numbers, box)
-        total = estimate_answers(task, total, numbers, box, may_continue)
+        total = estimate_answers(task, total, numbers, box, context.may_continue)
         if session is not None and isinstance(total.polish, Polish):
             session.on_polish(total.track)
         timings.done = time.perf_counter()
@@ -153,29 +155,26 @@ def solve(
 def _adapt_to_shape(
     task: Task,
     context: RunContext,
-    watch: Watch,
     box: BlackBox,
     adapt: Callable[[Shape, Callable[[], np.ndarray]], Task | None],
 ) -> Task | None:
     """Call first points of a black box, to know how many numbers it gives; return the task it needs, if another."""
-    runner = BatchRunner(build_schedule(task, context, watch).next_groups()[0], context)
-    context.interrupts.raises = lambda: box.calling
-    watch.pending = lambda: BatchCheckpoint(0, [], [], [], {}, box=box.memory())
+    runner = BatchRunner(build_schedule(task, context).next_groups()[0], context)
     runner.learn_shape(box)
-    adapted = adapt(box.shape, lambda: runner.first_points(box.n_probed))
+    adapted = adapt(box.shape, runner.first_points)
     if adapted is None:
         return None
     assert isinstance(adapted.problem, Problem)
-    if watch.journal is not None:
-        watch.journal.save(watch.pending())  # so that a resumed run need not call these points again
+    if context.journal is not None:
+        context.journal.save(context.pending())  # so that a resumed run need not call these points again
     box.adapt(adapted.problem)
     return adapted
 
 
-def build_schedule(task: Task, context: RunContext, watch: Watch) -> Schedule:
+def build_schedule(task: Task, context: RunContext) -> Schedule:
     """Return the schedule of a task's runs: independent, with restarts, or on islands."""
     if task.restarts is not None:
-        return RestartSchedule(task, context, watch)
+        return RestartSchedule(task, context)
     if task.options.islands is not None:
         return IslandSchedule(task)
     return IndependentSchedule(task)
@@ -245,14 +244,17 @@ def _replay(task: Task, offset: int, total: Outcome, number: int) -> Result:
         rules = rules._replace(generations=int(total.track.generations[row]))
     replay_task = replace(task, rules=rules).with_options(max_seconds=None)
     clock = CompileTimer()
-    with interrupts() as interrupt_state, jax.enable_x64(task.dtype == "float64"), open_black_box(task) as box:
+    with (
+        interrupts() as interrupt_state,
+        jax.enable_x64(task.dtype == "float64"),
+        open_black_box(task, interrupt_state) as box,
+    ):
         began = time.perf_counter()
-        context, watch = RunContext(interrupt_state, clock, box), Watch(interrupt_state)
-        watch.snapshots = task.options.keep.snapshots
-        schedule = build_schedule(replay_task, context, watch).only(row, total.sizes[row])
-        outcome = run_schedule(schedule, context, watch)
+        context = RunContext(interrupt_state, clock, box, snapshots=task.options.keep.snapshots)
+        schedule = build_schedule(replay_task, context).only(row, total.sizes[row])
+        outcome = run_schedule(schedule, context)
         if isinstance(total.polish, Polish) and total.polish.evaluations[row]:
-            outcome = polish(task, clock, outcome)
+            outcome = polish_answers(task, clock, outcome)
         elif total.polish is not None:
             outcome = replace(outcome, polish="not tried" if isinstance(total.polish, Polish) else total.polish)
         outcome = recheck_answers(replay_task, outcome, np.array([number]), box)
@@ -284,15 +286,15 @@ class _Timings:
     began: float
     ready: float  # when the first program could be compiled
     compiler: CompileTimer
-    watch: Watch
+    context: RunContext
     done: float = math.nan  # when the last generation and the polish were over
 
     def overhead(self) -> float:
-        return self.ready - self.began + self.compiler.compile_seconds + self.watch.paused_seconds
+        return self.ready - self.began + self.compiler.compile_seconds + self.context.paused_seconds
 
     def summarize(self, total: Outcome) -> dict[str, float]:
         """Return the seconds of each part of the call, as a Result has them."""
-        compiling, paused = self.compiler.compile_seconds, self.watch.paused_seconds
+        compiling, paused = self.compiler.compile_seconds, self.context.paused_seconds
         running = self.done - self.ready - compiling - paused
         host = time.perf_counter() - self.began - compiling - running - paused
         seconds = {"compile": compiling, "run": running, "device": total.device_seconds, "host": host}
@@ -335,16 +337,16 @@ def _build_notifier(
             max_seconds=task.options.max_seconds,
             feasible_share=float(track.feasible_share.mean()) if task.problem.constrained else None,
             max_evaluations=None if task.evaluation_limit is None else task.evaluation_limit * task.total,
-            restored=timings.watch.restored,
+            restored=timings.context.restored,
             runs_before=runs_before,
             runs_together=len(track.best),
         )
-        i, watch = states.index(min(states)), timings.watch
+        i, context = states.index(min(states)), timings.context
         if i < len(finished):
             survivors = partial(best_of_run, finished[i], finished[i].track.best_run)
         else:
-            assert watch.read_survivors is not None
-            survivors = partial(watch.read_survivors, track.best_run)
+            assert context.read_survivors is not None
+            survivors = partial(context.read_survivors, track.best_run)
         is_readable = jax.process_count() == 1  # else the best run may be another process's
         state.read_best = partial(read_best, task, survivors) if is_readable else Best
         show(state)

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from galapax.core.algorithm import Agreement, Forecast
 from galapax.core.errors import InputError
 from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
-from galapax.core.restarts import Agreement
 from galapax.core.space import NumberArray
 from galapax.core.stop import RUNNING, Stop
 from galapax.execution.search import REASON, Carry, Finished, LastSamples, Search
@@ -32,7 +32,7 @@ N_INTEGER_COLUMNS = (
 class ChunkSummary(NamedTuple, Generic[NumberArray]):
     """What the host needs of each run after a chunk, (R,), so that the history can stay on the device."""
 
-    made: NumberArray  # generations
+    generations: NumberArray
     failed: NumberArray
     evaluations: NumberArray
     reason: NumberArray  # see core/stop.py
@@ -43,8 +43,8 @@ class ChunkSummary(NamedTuple, Generic[NumberArray]):
     mean: NumberArray  # value of the survivors, the first objective
 
     def pack(self, dtype: np.dtype) -> Array:
-        whole = f"int{8 * dtype.itemsize}"
-        counts = [lax.bitcast_convert_type(c.astype(whole), dtype) for c in self[:N_INTEGER_COLUMNS]]
+        integer = f"int{8 * dtype.itemsize}"
+        counts = [lax.bitcast_convert_type(c.astype(integer), dtype) for c in self[:N_INTEGER_COLUMNS]]
         return jnp.stack([*counts, *self[N_INTEGER_COLUMNS:]])
 
     @staticmethod
@@ -225,17 +225,17 @@ class Track:
         """The run with the best value, feasible ones first."""
         return first_best(self.violation, self.merit)
 
-    def add(self, tally: np.ndarray) -> Track:
+    def add(self, summary: np.ndarray) -> Track:
         """Return the track after a chunk with this packed summary."""
-        new = ChunkSummary.unpack(tally)
-        moved = new.made > 0
-        every = bool(moved.all())
+        new = ChunkSummary.unpack(summary)
+        has_moved = new.generations > 0
+        all_moved = bool(has_moved.all())
 
         def latest(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-            return _widen(new) if every else np.where(moved, new, old)
+            return _widen(new) if all_moved else np.where(has_moved, new, old)
 
         return Track(
-            generations=self.generations + new.made,
+            generations=self.generations + new.generations,
             evaluations=self.evaluations + new.evaluations,
             best=latest(new.best, self.best),
             violation=latest(new.violation, self.violation),
@@ -302,8 +302,12 @@ class Survivors(NamedTuple):
 
 
 class Polish(NamedTuple):
-    """The outcome of refining the best point of each run by its gradient; it adds a row to the history."""
+    """The best points of R runs after refining them by their gradients; it adds a row to the history."""
 
+    x: np.ndarray  # (R, d), never worse than before
+    best: np.ndarray  # (R,)
+    violation: np.ndarray  # (R,)
+    expected_gain: np.ndarray  # (R,), what another step would gain; 0 where none was made
     evaluations: np.ndarray  # (R,) that it took; 0 for runs that were not tried
     better: np.ndarray  # (R,) bool
     smooth: np.ndarray  # (R,) bool: the gradient agreed with the function
@@ -324,7 +328,9 @@ class Estimate(NamedTuple):
 
     interval: np.ndarray  # (R, 2) 95 % confidence interval of the mean at x; NaN where there is none
     evaluations: np.ndarray  # (R,) that it took
-    found: np.ndarray | None = None  # (R, 2) of a black box, the two values at x which showed that they are random
+    values_at_x: np.ndarray | None = (
+        None  # (R, 2) of a black box, the two values at x which showed that they are random
+    )
 
     def rows(self, chosen: slice | np.ndarray) -> Estimate:
         return Estimate(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
@@ -349,6 +355,7 @@ class Outcome:
     snapshots: dict[int, Population] = field(default_factory=dict)  # whole populations (R, n, ...) by generation
     refinements: list[list[int]] = field(default_factory=list)  # of each run: rows of its history made after a search
     further_searches: list[list[int]] = field(default_factory=list)  # of each run that restarts: where they begin
+    forecast: Forecast | None = None  # of several objectives: what each run's models expect, (R, ...)
     last: LastSamples | None = None  # of a random objective
     estimate: Estimate | None = None  # the same
 
@@ -366,7 +373,8 @@ class Outcome:
         snapshots = {g: jax.tree.map(lambda a: a[chosen], population) for g, population in self.snapshots.items()}
         fields: dict[str, Any] = {
             "x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish, "snapshots": snapshots,
-            "last": None if self.last is None else jax.tree.map(lambda part: part[chosen], self.last),
+            "last": None if self.last is None else jax.tree.map(lambda a: a[chosen], self.last),
+            "forecast": None if self.forecast is None else jax.tree.map(lambda a: a[chosen], self.forecast),
             "estimate": None if self.estimate is None else self.estimate.rows(chosen),
         }  # fmt: skip
         for name in ("sizes", "agreement", "refinements", "further_searches", "by_method"):
@@ -404,11 +412,16 @@ class Outcome:
             refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
             further_searches=[rows for b in batches for rows in b.further_searches],
             last=_join_last([b.last for b in batches if b.last is not None]),
+            forecast=_join_forecasts([b.forecast for b in batches if b.forecast is not None]),
         )
 
 
-def _join_last(parts: list[LastSamples]) -> LastSamples | None:
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts) if parts else None
+def _join_forecasts(forecasts: list[Forecast]) -> Forecast | None:
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *forecasts) if forecasts else None
+
+
+def _join_last(samples: list[LastSamples]) -> LastSamples | None:
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *samples) if samples else None
 
 
 def best_of_run(outcome: Outcome, row: int) -> Population:
@@ -443,33 +456,34 @@ def _merge_histories(histories: list[np.ndarray]) -> np.ndarray | None:
     return np.concatenate(padded) if padded else None
 
 
-def build_outcome(batch: Slice, finished: Finished) -> Outcome:
-    """Build the outcome of a slice's runs from what `Search.finish` returned."""
-    track, cells = batch.track, batch.cells
+def build_outcome(slice_: Slice, finished: Finished) -> Outcome:
+    """Build the outcome of a slice's runs from what `finish` returned."""
+    track, cells = slice_.track, slice_.cells
     survivors_by_cell, fronts = {}, []
     for i, cell in enumerate(range(int(cells[0]), int(cells[-1]) + 1)):
-        rows_of_cell = batch.active_rows[cells[batch.active_rows] == cell]
+        rows_of_cell = slice_.active_rows[cells[slice_.active_rows] == cell]
         if not len(rows_of_cell):
             continue
         row = track.best_run if len(rows_of_cell) == len(cells) else rows_of_cell[track.rows(rows_of_cell).best_run]
         rank = (float(track.violation[row]), float(track.merit[row]))
-        index = i if finished.found is None else row
+        index = i if finished.individuals is None else row
         survivors = jax.tree.map(lambda a: a[index], finished.survivors)  # noqa: B023 (used at once)
-        if not batch.search.algorithm.traits.fixed_evaluations:  # rows that are not in use were never evaluated
+        if not slice_.search.algorithm.traits.fixed_evaluations:  # rows that are not in use were never evaluated
             in_use = np.isfinite(survivors.objectives).all(axis=-1)
             survivors = jax.tree.map(lambda a: np.asarray(a)[in_use], survivors) if in_use.any() else survivors  # noqa: B023
         survivors_by_cell[cell] = Survivors(rank, survivors)
-    if finished.found is not None and finished.belongs is not None:
-        individuals, on_front = finished.found, finished.belongs
+    if finished.individuals is not None and finished.is_on_front is not None:
+        individuals, on_front = finished.individuals, finished.is_on_front
         fronts = [jax.tree.map(lambda a: a[r][on_front[r]], individuals) for r in range(len(cells))]  # noqa: B023
-    history = build_history(batch.history, track.generations) if batch.history else None
+    history = build_history(slice_.history, track.generations) if slice_.history else None
     x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
     total = Outcome(
         track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells),
         by_method=[] if finished.by_method is None else np.asarray(finished.by_method).tolist(),
         last=None if finished.last is None else jax.tree.map(np.asarray, finished.last),
+        forecast=None if finished.forecast is None else jax.tree.map(np.asarray, finished.forecast),
     )  # fmt: skip
-    return total.of_runs(batch.active_rows) if len(batch.active_rows) < len(cells) else total
+    return total.of_runs(slice_.active_rows) if len(slice_.active_rows) < len(cells) else total
 
 
 class BatchCheckpoint(NamedTuple):

@@ -15,7 +15,7 @@ from galapax.algorithms.de import DE
 from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.algorithms.reevaluated import Reevaluated, reevaluates
-from galapax.core.algorithm import Algorithm, Budget, Shared, with_python_integers
+from galapax.core.algorithm import Algorithm, Budget, Restarts, Shared, with_python_integers
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError, warn
 from galapax.core.options import Options, threads_from_environment
@@ -31,19 +31,21 @@ from galapax.core.problem import (
     derive_eq_tolerance,
     objective_signs,
 )
-from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
 from galapax.execution.arguments import (
+    DEFAULT_TOLERANCE,
     MAX_DEFAULT_EVALUATIONS,
     KnownPoints,
     check_islands,
+    check_memory,
     check_noisy,
+    check_population,
+    choose_surrogate,
     count_devices,
     count_named_objectives,
     count_workers,
     default_dtype,
     default_evaluations,
-    default_tolerance,
     generation_limit,
     judge_known_values,
     parse_goals,
@@ -53,7 +55,6 @@ from galapax.execution.arguments import (
     reserve_for_polish,
     shrink_population_to_budget,
 )
-from galapax.execution.memory import check_memory, check_population
 from galapax.execution.search import Search, TracedObjective
 from galapax.metrics import indicators
 from galapax.numerics import devices, random
@@ -179,7 +180,7 @@ class Task:
             all_discrete=self.problem.space is not None and bool(self.problem.space.discrete.all()),
             n_devices=self.n_devices if self.n_devices > 1 else 0,
             noisy=bool(options.noisy),
-            splits_last=self.rules.evaluations is not None and _may_split(options),
+            splits_last=self.rules.evaluations is not None and options.blackbox,
             isolates_evaluation=self.may_step,
         )
 
@@ -196,11 +197,6 @@ class Task:
             and not (self.repairs or self.n_devices or options.islands or options.noisy)
             and options.on_failure != "resample"
         )
-
-
-def _may_split(options: Options) -> bool:
-    """Whether a generation may be evaluated in part."""
-    return options.blackbox
 
 
 def problem_of(
@@ -341,7 +337,7 @@ def prepare_task(
         solver.validate()
     if options.workers.asynchronous:
         _check_asynchronous(solvers, options, restarts)
-    tolerance = default_tolerance(options.tolerance, str(options.compute.dtype))
+    tolerance = DEFAULT_TOLERANCE[str(options.compute.dtype)] if options.tolerance is None else options.tolerance
     if solvers[0].traits.multi_objective:
         tolerance = 0.0  # no front converges to a point, and a program in which no run ends before others is quicker
     rules = Rules(UNLIMITED, *parse_goals(problem, options), tolerance=tolerance)
@@ -413,6 +409,7 @@ def build_task(
         check_population(solver.population, problem.dim)
     if not population_given:
         solvers = tuple(shrink_population_to_budget(solver, problem.dim, shape, budget) for solver in solvers)
+    solvers = _choose_surrogates(solvers, options, problem.dim)
     if options.noisy and all(solver.traits.multi_objective and reevaluates(solver) for solver in solvers):
         solvers = tuple(map(Reevaluated, solvers))
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
@@ -427,7 +424,7 @@ def build_task(
         restarts is not None or not bound[0].traits.fixed_evaluations
     ):  # without a limit, too, so that the same program serves
         rules = rules._replace(evaluations=math.inf if budget_evaluations is None else budget_evaluations)
-    if budget_evaluations is not None and _may_split(options) and not (population_given and restarts is None):
+    if budget_evaluations is not None and options.blackbox and not (population_given and restarts is None):
         rules = rules._replace(evaluations=budget_evaluations)
     elif budget_evaluations is not None and rules.evaluations is not None:
         fewer = "; a smaller population needs fewer" if population_given else ""
@@ -437,13 +434,14 @@ def build_task(
         least = f"one generation evaluates the population of {population}; a smaller population needs fewer"
         if repairs:
             least = f"one generation needs {evaluations} evaluations for the population of {population}"
-        check_integer(budget_evaluations, "max_evaluations", evaluations, least)
+        name = "max_evaluations" if islands is None else f"max_evaluations of each of the {islands.count} islands"
+        check_integer(budget_evaluations, name, evaluations, least)
         reserve = 0
         if not blackbox and not options.noisy and options.polish is not False:
             reserve = reserve_for_polish(budget_evaluations, problem, solvers[0], dtype)
         n_evaluations = max(evaluations, budget_evaluations - reserve)
         limit = min(limit, n_evaluations // evaluations)
-        if _may_split(options):
+        if options.blackbox:
             limit = generation_limit(solvers[0], options)
             rules = rules._replace(evaluations=n_evaluations)
         elif options.on_failure == "resample":  # a generation takes as many more as fail in it
@@ -475,6 +473,14 @@ def build_task(
         is_single_run=options.runs == 1 and len(solvers) == 1,
         engine=options.compute.engine,
     )
+
+
+def _choose_surrogates(solvers: tuple[Algorithm, ...], options: Options, dim: int) -> tuple[Algorithm, ...]:
+    """Return the solvers, CMA-ES with a surrogate where that is the default: where nobody counts generations."""
+    counts_generations = options.generations is not None or options.patience is not None or len(options.keep.snapshots)
+    is_open = options.blackbox and not (counts_generations or options.islands is not None or options.noisy)
+    limit, workers = options.max_evaluations if is_open else None, count_workers(options.workers.pool)
+    return tuple(choose_surrogate(solver, limit, dim, workers) for solver in solvers)
 
 
 def trace_task(task: Task) -> Task:

@@ -203,6 +203,10 @@ def position(inputs: Sequence[Node], shape: tuple[int, ...], params: Params) -> 
     return 0, max(0, inputs[0].shape[params["axes"][0]] - 1)
 
 
+def row_number(inputs: Sequence[Node], shape: tuple[int, ...], params: Params) -> ValueRange:
+    return 0, inputs[0].size
+
+
 def replacement_index(inputs: Sequence[Node], shape: tuple[int, ...], params: Params) -> ValueRange:
     return -1, inputs[0].size // 2 - 1
 

@@ -22,9 +22,8 @@ from jax.experimental import buffer_callback
 
 from galapax.core.algorithm import estimate_cost
 from galapax.core.errors import experimental
-from galapax.execution.compiled import Pace, ProgramCall
+from galapax.execution.compiled import Pace
 from galapax.execution.host_loop import Slice
-from galapax.execution.memory import map_on_threads
 from galapax.execution.search import REASON, Carry, Search
 from galapax.execution.state import summarize_chunk
 from galapax.fused import kernel as kernels
@@ -35,8 +34,8 @@ from galapax.fused.element_codegen import TABLE_GENERATIONS
 from galapax.fused.kernel import Layout, drop_previous_state
 from galapax.fused.kernel_source import KernelSource, LaunchShape
 from galapax.numerics import compile_cache, devices, disk_cache, random
-from galapax.numerics.compile_cache import CompileTimer
-from galapax.numerics.devices import device_put_cached
+from galapax.numerics.compile_cache import CompileTimer, ProgramCall
+from galapax.numerics.devices import device_put_cached, map_on_threads
 
 KERNEL_CHUNK_SECONDS = 0.1  # a chunk takes about so long, then the host polls its observers
 MAX_KERNEL_CHUNK_SECONDS = 0.5  # or so long on a CPU, where a chunk would be shorter than the generation table
@@ -193,7 +192,7 @@ class KernelBackend:
         return True
 
     def init_program(self, batch: Slice) -> ProgramCall:
-        return _init_carry, (), (batch.search, batch.keys, batch.initial)
+        return ProgramCall(_init_carry, (), (batch.search, batch.keys, batch.initial))
 
     def load(self, batch: Slice) -> None:
         """Compile the kernel of a slice, whose carry is initialised, or take it from the cache."""
@@ -202,15 +201,15 @@ class KernelBackend:
         self._kernels[id(batch)] = kernel, kernels.find_layout(batch.search, batch.carry)
 
     def precompile_chunk(self, batch: Slice, clock: CompileTimer) -> Iterator[None]:
-        clock.program(*self._chunk(batch, 0, self.plan_chunk(0, 0.0)))
+        clock.program(self._chunk(batch, 0, self.plan(0, 0.0)))
         yield
 
-    def recall_pace(self, batches: list[Slice]) -> Pace:
+    def pace(self, batches: list[Slice]) -> Pace:
         kernel, _ = self._kernels[id(batches[0])]
         self.paces, self.runs = _paces.setdefault(kernel, {}), sum(len(batch.cells) for batch in batches)
         return self.paces.get(self.runs, (0, 0.0))
 
-    def plan_chunk(self, length: int, seconds: float) -> int:
+    def plan(self, length: int, seconds: float) -> int:
         if length == 0:
             first = int(KERNEL_CHUNK_SECONDS / 4 / self.generation_seconds)
             return max(1, min(self.max_generations, MAX_FIRST_CHUNK, first))
@@ -225,8 +224,7 @@ class KernelBackend:
         chunks = [self._chunk(batch, first, count) for batch in batches]
 
         def call(chunk: ProgramCall) -> Any:
-            function, static, arguments = chunk
-            return self.clock.call(function, static, *arguments)
+            return self.clock.program(chunk)(*chunk.arguments)
 
         # on a CPU a second batch keeps the threads busy while the history of the first is summarised
         results = map_on_threads(min(2, self.threads), call, chunks, "slices")
@@ -242,7 +240,7 @@ class KernelBackend:
             kernel.threads = self.threads
         span = np.array([first, count, rows, batch.active_rows.max() + 1], np.int32)
         span, constants = device_put_cached((span, list(kernel.text.constants)))
-        return _run_chunk, (kernel, layout, rows), (batch.search, batch.keys, batch.carry, span, constants)
+        return ProgramCall(_run_chunk, (kernel, layout, rows), (batch.search, batch.keys, batch.carry, span, constants))
 
 
 def _init_carry(search: Search, keys: Array, initial: Array | None) -> Carry:

@@ -1,24 +1,29 @@
 """Operations that all threads of a run execute together, with barriers of their own.
 
-Sorts, scatters, Cholesky factors, scans (cumulative sums, products, maxima and minima), and the control flow inside a
-generation: `while`, `scan` and `cond`. In a scan each warp reduces a tile of the row, gets the reduction of all tiles
-before it, and goes over its tile again. Short tiles stay in registers in between. Of zeros and ones a warp ballot
-gives 32 at once, as the bits of a word.
+Sorts, fronts, scatters, Cholesky factors, and scans: cumulative sums, products, maxima and minima. In a scan each warp
+reduces a tile of the row, gets the reduction of all tiles before it, and goes over its tile again. Short tiles stay in
+registers in between. Of zeros and ones a warp ballot gives 32 at once, as the bits of a word.
+
+Truncation selection by bit planes: which parents survive, and which offspring replaces each that does not. Scores of a
+few bits are stored as bit planes: a warp ballot puts the lowest bits of 32 neighbours into one word, the next bits into
+another, and so on. So each block reads the scores of the whole population cheaply and computes the survivor mask
+redundantly, which avoids a barrier of all blocks: bit by bit the threshold score, masks of those above and at it, and
+by population counts how many survive before each word. No row is written either: the offspring that replaces a parent
+is looked up where the row is read. operators/selection.py defines the result.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 
-from galapax.fused.array_ir import Node, NotFusible, Region, value_range
+from galapax.fused import loop_ir as ir
+from galapax.fused.array_ir import Node, NotFusible, value_range
 from galapax.fused.c_expressions import (
     STORAGE_TYPES,
     TYPE_SUFFIXES,
     Expr,
     Index,
-    Storage,
     c_type,
     combine,
     identity_element,
@@ -27,43 +32,50 @@ from galapax.fused.c_expressions import (
 )
 from galapax.fused.cost_model import (
     MAX_JOINT_SCANS,
+    MAX_RANK_SORTED,
+    MAX_RANK_SORTED_ON_CPU,
+    MAX_RANKED_POINTS,
     MAX_REDUNDANT_COMPARISONS,
-    MAX_REGISTER_ELEMENTS,
-    MAX_SORTED_LENGTH,
+    MAX_SORTED_ROWS,
 )
+from galapax.fused.element_codegen import ElementEmitter, ThreadLoop
 from galapax.fused.index_maps import clamp_index
 from galapax.fused.loop_codegen import LoopEmitter
-from galapax.fused.loop_ir import (
-    Assign,
-    Axis,
-    Barrier,
-    BarrierScope,
-    Break,
-    Call,
-    Declare,
-    For,
-    If,
-    Let,
-    Load,
-    Lookup,
-    Mask,
-    Phase,
-    Reduce,
-    Store,
-    Swap,
-)
-from galapax.fused.schedule import (
-    squeeze_shape,
-)
+from galapax.fused.schedule import squeeze_shape
 
 
-def emit_rank_sort(e: LoopEmitter, node: Node) -> None:
-    """Emit a rank sort, which compares all pairs: O(n^2) work, but no barrier before its end."""
-    axis, keys = int(node.params["dimension"]), int(node.params["num_keys"])
+def emit_sort(e: LoopEmitter, node: Node) -> None:
+    """Emit a sort: of a few numbers or of several rows by comparing all pairs, else of row numbers by each block."""
     operands = node.inputs
-    shape = operands[0].shape
-    if shape[axis] > MAX_SORTED_LENGTH:
+    shape, axis = operands[0].shape, int(node.params["dimension"])
+    is_single_row = shape[axis] == operands[0].size
+    if is_single_row and shape[axis] > (MAX_RANK_SORTED_ON_CPU if e.shape.for_cpu else MAX_RANK_SORTED):
+        targets = _emit_block_sort(e, node)
+    elif shape[axis] <= MAX_SORTED_ROWS:
+        targets = _emit_rank_sort(e, node, axis)
+    else:
         raise NotFusible(f"sorting {shape[axis]} numbers")
+    if node.params.get("multiple"):
+        e.bindings.output_storage[node.id] = list(targets)
+    else:
+        e.bind(node, targets[0])
+
+
+def _is_ahead(sources: Sequence[str], operands: Sequence[Node], i: str, j: str, tie: str) -> str:
+    """Return the condition under which element i of arrays comes before element j; tie: where all are equal."""
+    condition = tie
+    for source, operand in reversed(list(zip(sources, operands, strict=True))):
+        a, b = f"{source}[{i}]", f"{source}[{j}]"
+        less = f"({a} < {b} || ({b} != {b} && {a} == {a}))" if is_float(operand.dtype) else f"({a} < {b})"
+        more = f"({b} < {a} || ({a} != {a} && {b} == {b}))" if is_float(operand.dtype) else f"({b} < {a})"
+        condition = f"({less} || (!{more} && {condition}))"
+    return condition
+
+
+def _emit_rank_sort(e: LoopEmitter, node: Node, axis: int) -> list[str]:
+    """Emit a rank sort, which compares all pairs: O(n^2) work, but no barrier before its end."""
+    operands, keys = node.inputs, int(node.params["num_keys"])
+    shape = operands[0].shape
     sources = [e.materialise(n) for n in operands]
     per_block = e.shape.blocks_per_run > 1 and operands[0].size * shape[axis] <= MAX_REDUNDANT_COMPARISONS
     targets = [e.allocate(n.size, n.dtype, per_block) for n in operands]
@@ -73,22 +85,67 @@ def emit_rank_sort(e: LoopEmitter, node: Node) -> None:
         offset = index_text(e.flatten_index(element, shape))
         first = index_text(e.flatten_index([0 if a == axis else i for a, i in enumerate(element)], shape))
         j, rank = e.new_name("k"), e.new_name("s")
-        e.emit(Declare("int", rank, "0"))
-        condition = f"{j} < {index_text(element[axis])}"
-        for source, operand in reversed(list(zip(sources[:keys], operands, strict=False))):
-            a, b = f"{source}[{first} + {j} * {inner}]", f"{source}[{offset}]"
-            less = f"({a} < {b} || ({b} != {b} && {a} == {a}))" if is_float(operand.dtype) else f"({a} < {b})"
-            more = f"({b} < {a} || ({a} != {a} && {b} == {b}))" if is_float(operand.dtype) else f"({b} < {a})"
-            condition = f"({less} || (!{more} && {condition}))"
-        with e.loop(For(Axis.SERIAL, j, shape[axis])):
-            e.emit(Assign(rank, Lookup(condition, tuple(sources[:keys])), "+="))
+        e.emit(ir.Declare("int", rank, "0"))
+        tie = f"{j} < {index_text(element[axis])}"
+        condition = _is_ahead(sources[:keys], operands[:keys], f"{first} + {j} * {inner}", offset, tie)
+        with e.loop(ir.For(ir.Axis.SERIAL, j, shape[axis])):
+            e.emit(ir.Assign(rank, ir.Lookup(condition, tuple(sources[:keys])), "+="))
         for source, target in zip(sources, targets, strict=True):
-            e.emit(Store(target, f"{first} + {rank} * {inner}", Load(source, offset, (source,))))
+            e.emit(ir.Store(target, f"{first} + {rank} * {inner}", ir.Load(source, offset, (source,))))
     e.emit_barrier(per_block)
-    if node.params.get("multiple"):
-        e.bindings.output_storage[node.id] = list(targets)
-    else:
-        e.bind(node, targets[0])
+    return targets
+
+
+def _emit_block_sort(e: LoopEmitter, node: Node) -> list[str]:
+    """Emit the sort of row numbers by each block, in shared memory, and the gathering of the rows in that order."""
+    operands, n, n_keys = node.inputs, node.inputs[0].size, int(node.params["num_keys"])
+    sources = [e.materialise(operand) for operand in operands]
+    per_block = e.shape.blocks_per_run > 1
+    keys = list(sources[:n_keys])
+    for number, operand in enumerate(operands[:n_keys] if per_block else ()):  # of a cluster: sources are far away
+        keys[number] = e.allocate(n, operand.dtype, per_block)
+        with e.parallel_loop((n,), per_block=True) as (i,):
+            load = ir.Load(sources[number], index_text(i), (sources[number],))
+            e.emit(ir.Store(keys[number], index_text(i), load))
+    padded = 2 ** (n - 1).bit_length()
+    order = e.allocate(padded, "int32", per_block, is_private=True)
+    function, names = e.new_name("sort"), [f"k{number}" for number in range(n_keys)]
+    types = [STORAGE_TYPES[operand.dtype] for operand in operands[:n_keys]]
+    e.resources.definitions += [
+        f"#define KEYS_{function} {', '.join(f'const {t} *{k}' for t, k in zip(types, names, strict=True))}",
+        f"#define AHEAD_{function}(i, j) {_is_ahead(names, operands[:n_keys], 'i', 'j', '(i) < (j)')}",
+        f"SORTED({function}, {n}, {padded}, KEYS_{function}, AHEAD_{function})",
+    ]
+    if per_block:
+        e.emit(ir.Barrier(ir.BarrierScope.BLOCK))
+    e.emit(ir.Call(function, (order, *keys), reads=tuple(keys), writes=(order,)))
+    targets = [e.allocate(n, operand.dtype, per_block) for operand in operands]
+    with e.parallel_loop((n,), per_block=per_block) as (i,):
+        row = e.declare("int32", ir.Load(order, index_text(i), (order,)), len(e.scopes) - 1)
+        for source, target in zip(sources, targets, strict=True):
+            e.emit(ir.Store(target, index_text(i), ir.Load(source, row.text, (source,))))
+    e.emit_barrier(per_block)
+    return targets
+
+
+def emit_front_numbers(e: LoopEmitter, node: Node) -> None:
+    """Emit the ranking of points with two objectives, front after front; each block ranks all of them."""
+    (values,) = node.inputs
+    if values.size > MAX_RANKED_POINTS:
+        raise NotFusible(f"ranking {values.size} points")
+    array, per_block = e.materialise(values), e.shape.blocks_per_run > 1
+    target, function = e.allocate(node.size, node.dtype, per_block), e.new_name("fronts")
+    slots = [e.new_slot(), e.new_slot()]
+    value_type, least = c_type(values.dtype), f"min_{TYPE_SUFFIXES[values.dtype]}"
+    infinity = identity_element("min", values.dtype)
+    e.resources.definitions.append(
+        f"FRONTS({function}, {value_type}, {least}, {values.size}, {node.params['enough']}, {infinity}, {slots[0]})"
+    )
+    e.resources.widest_loop = max(e.resources.widest_loop, min(values.size, 256) * e.shape.blocks_per_run)
+    e.emit(ir.Call(function, (array, target, "warp_partials"), reads=(array,), writes=(target,)))
+    e.hazards.is_written = e.hazards.is_read = True
+    e.emit_barrier(per_block)
+    e.bind(node, target)
 
 
 def emit_cholesky(e: LoopEmitter, node: Node) -> None:
@@ -97,7 +154,7 @@ def emit_cholesky(e: LoopEmitter, node: Node) -> None:
     e.emit_copy(node.inputs[0], target)
     count, dim = math.prod(node.shape[:-2]), node.shape[-1]
     arguments = (target, str(count), str(dim))
-    e.emit(Call(f"cholesky_{TYPE_SUFFIXES[node.dtype]}", arguments, reads=(target,), writes=(target,)))
+    e.emit(ir.Call(f"cholesky_{TYPE_SUFFIXES[node.dtype]}", arguments, reads=(target,), writes=(target,)))
     e.emit_barrier()
     e.bind(node, target)
 
@@ -137,13 +194,13 @@ def emit_scatter(e: LoopEmitter, node: Node) -> None:
         offset = index_text(e.flatten_index(operand_index, operand.shape))
         condition = " && ".join(tests) or "1"
         if not node.spec.combiner:
-            e.emit(Store(target, offset, value.text, STORAGE_TYPES[node.dtype], Mask(condition)))
+            e.emit(ir.Store(target, offset, value.text, STORAGE_TYPES[node.dtype], ir.Mask(condition)))
         elif node.dtype in ("int32", "uint32") or (
             node.spec.combiner == "add" and node.dtype in ("float32", "float64")
         ):
             function = f"ATOMIC_{node.spec.combiner.upper()}"
-            update = Call(function, (f"&{target}[{offset}]", value.text), reads=(target,), writes=(target,))
-            e.emit(If([(condition, [update])]))
+            update = ir.Call(function, (f"&{target}[{offset}]", value.text), reads=(target,), writes=(target,))
+            e.emit(ir.If([(condition, [update])]))
         else:
             raise NotFusible(f"{node.op} of {node.dtype}")
     e.emit_barrier(per_block)
@@ -166,7 +223,7 @@ def emit_scan(e: LoopEmitter, node: Node) -> None:
         _ScanEmitter(e, node, target, rows, per_block).emit()
     else:
         i = e.new_name("o")
-        with e.loop(For(Axis.SERIAL, i, n_rows)):
+        with e.loop(ir.For(ir.Axis.SERIAL, i, n_rows)):
             row = e.unflatten_index(Expr(i, len(e.scopes) - 1), row_shape)
             _ScanEmitter(e, node, target, [row], per_block).emit()
     e.emit_barrier(per_block)
@@ -184,7 +241,7 @@ class _ScanEmitter:
         self.c_operation = f"{self.operation}_{TYPE_SUFFIXES[node.dtype]}"
         self.identity = identity_element(self.operation, node.dtype)
         self.size_arguments = f"{self.n}, {int(per_block)}"
-        self.holds_registers = f"HOLDS({self.size_arguments})"
+        self.holds_registers = f"FITS_REGISTERS({self.size_arguments})"
         self.is_boolean = node.dtype == "int32" and self.operation == "add" and value_range(self.operand) == (0, 1)
         self.registers = [e.new_name("h") for _ in rows]
         self.totals, self.prefixes = ([e.new_name("s") for _ in rows] for _ in range(2))
@@ -194,30 +251,34 @@ class _ScanEmitter:
         e, value_type = self.e, c_type(self.node.dtype)
         slots = [e.new_slot() for _ in self.rows]
         if len(self.rows) == 1 and self.node.size > self.n:  # the next row reuses the slots that this one still reads
-            e.emit(Barrier(BarrierScope.BLOCK if self.per_block or e.shape.blocks_per_run == 1 else BarrierScope.RUN))
+            e.emit(
+                ir.Barrier(
+                    ir.BarrierScope.BLOCK if self.per_block or e.shape.blocks_per_run == 1 else ir.BarrierScope.RUN
+                )
+            )
         register_type = "u32" if self.is_boolean else value_type
         for total, registers in zip(self.totals, self.registers, strict=True):
-            e.emit(Declare(value_type, total, self.identity))
-            e.emit(Declare(register_type, registers, length=f"HELD({self.size_arguments})"))
+            e.emit(ir.Declare(value_type, total, self.identity))
+            e.emit(ir.Declare(register_type, registers, length=f"TILE_REGISTERS({self.size_arguments})"))
         with e.branch(self.holds_registers):  # all loads are issued before the first result is used
             self._emit_tile_loop(self._emit_prefetch)
         self._emit_tile_loop(self._emit_totals)
         for total, slot in zip(self.totals, slots, strict=True):
-            e.emit(Call(f"PIECE_GIVE{'_BITS' if self.is_boolean else ''}", (self.c_operation, total, str(slot))))
-        e.emit(Barrier(BarrierScope.BLOCK))
+            e.emit(ir.Call(f"STORE_TILE{'_BITS' if self.is_boolean else ''}", (self.c_operation, total, str(slot))))
+        e.emit(ir.Barrier(ir.BarrierScope.BLOCK))
         if e.shape.blocks_per_run > 1 and not self.per_block:
             for number, slot in enumerate(slots):
-                e.emit(Reduce(Phase.PUBLISH, self.c_operation, slot, identity=self.identity, turn=number))
+                e.emit(ir.Reduce(ir.Phase.PUBLISH, self.c_operation, slot, identity=self.identity, turn=number))
             e.emit_barrier()
         for prefix, slot in zip(self.prefixes, slots, strict=True):
             arguments = f"{self.c_operation}, {self.identity}, {slot}, {int(self.per_block)}"
-            e.emit(Declare(value_type, prefix, f"PIECE_BEFORE({arguments})"))
+            e.emit(ir.Declare(value_type, prefix, f"TILE_PREFIX({arguments})"))
         self._emit_tile_loop(self._emit_prefixes)
 
     def _emit_tile_loop(self, emit_body: Callable[[str, str], None]) -> None:
         """Emit a loop of each warp over its tile, 32 elements per turn; those beyond the end are the identity."""
         e, k, turn = self.e, self.e.new_name("k"), self.e.new_name("q")
-        with e.loop(For(Axis.TILE, k, self.n, turn=turn, is_redundant=self.per_block)):
+        with e.loop(ir.For(ir.Axis.TILE, k, self.n, turn=turn, is_redundant=self.per_block)):
             emit_body(k, turn)
 
     def _load_values(self, k: str) -> list[str]:
@@ -230,27 +291,27 @@ class _ScanEmitter:
     def _emit_prefetch(self, k: str, turn: str) -> None:
         """Emit the loads of a tile into registers."""
         for registers, text in zip(self.registers, self._load_values(k), strict=True):
-            self.e.emit(Assign(f"{registers}[{turn}]", text))
+            self.e.emit(ir.Assign(f"{registers}[{turn}]", text))
 
     def _emit_totals(self, k: str, turn: str) -> None:
         """Emit the reduction of a tile."""
         for total, registers, value in zip(self.totals, self.registers, self._reload_values(k, turn), strict=True):
             term = value
             if self.is_boolean:
-                self.e.emit(Assign(value, f"voted({value})"))
-                self.e.emit(If([(self.holds_registers, [Assign(f"{registers}[{turn}]", value)])]))
+                self.e.emit(ir.Assign(value, f"ballot({value})"))
+                self.e.emit(ir.If([(self.holds_registers, [ir.Assign(f"{registers}[{turn}]", value)])]))
                 term = f"(int)popcount_u32({value})"
-            self.e.emit(Assign(total, combine(self.operation, self.node.dtype, total, term)))
+            self.e.emit(ir.Assign(total, combine(self.operation, self.node.dtype, total, term)))
 
     def _reload_values(self, k: str, turn: str) -> list[str]:
         """Return variables with the elements of a turn: from registers or, where a tile has too many, loaded again."""
         e, names = self.e, [self.e.new_name() for _ in self.rows]
         register_type = "u32" if self.is_boolean else c_type(self.node.dtype)
         for name, registers in zip(names, self.registers, strict=True):
-            e.emit(Declare(register_type, name, f"{registers}[{self.holds_registers} ? {turn} : 0]"))
+            e.emit(ir.Declare(register_type, name, f"{registers}[{self.holds_registers} ? {turn} : 0]"))
         with e.branch(f"!{self.holds_registers}"):
             for name, text in zip(names, self._load_values(k), strict=True):
-                e.emit(Assign(name, text))
+                e.emit(ir.Assign(name, text))
         return names
 
     def _emit_prefixes(self, k: str, turn: str) -> None:
@@ -258,183 +319,75 @@ class _ScanEmitter:
         e, names = self.e, self._reload_values(k, turn)
         if self.is_boolean:
             for name in names:
-                e.emit(If([(f"!{self.holds_registers}", [Assign(name, f"voted({name})")])]))
+                e.emit(ir.If([(f"!{self.holds_registers}", [ir.Assign(name, f"ballot({name})")])]))
         position = Expr(f"({self.n - 1} - {k})" if self.node.params["reverse"] else k, len(e.scopes) - 1)
-        function = "run_bits" if self.is_boolean else f"run_{self.c_operation}"
+        function = "scan_bits" if self.is_boolean else f"scan_{self.c_operation}"
         for row, name, prefix in zip(self.rows, names, self.prefixes, strict=True):
             total = e.new_name("s")
-            e.emit(Let(c_type(self.node.dtype), total, f"{function}(&{prefix}, {name})"))
+            e.emit(ir.Let(c_type(self.node.dtype), total, f"{function}(&{prefix}, {name})"))
             index = (*row[: self.axis], position, *row[self.axis :])
-            is_inside = Mask(f"{k} < {self.n}", is_full=True)
+            is_inside = ir.Mask(f"{k} < {self.n}", is_full=True)
             e.emit_store(self.target, self.node, index, Expr(total, len(e.scopes) - 1), is_inside)
 
 
-class LoopCarry:
-    """Loop-carried values: small ones in registers, arrays double-buffered."""
-
-    def __init__(self, e: LoopEmitter, nodes: Sequence[Node]) -> None:
-        self.e, self.nodes = e, nodes
-        self.storage: list[Storage] = []
-        self.next_storage: list[Storage] = []
-        for node in nodes:
-            if node.size <= MAX_REGISTER_ELEMENTS:
-                names = [e.new_name("c") for _ in range(node.size)]
-                for name in names:
-                    e.emit(Declare(c_type(node.dtype), name))
-                self.storage.append(names)
-                self.next_storage.append(names)
-            else:
-                self.storage.append(e.allocate(node.size, node.dtype))
-                self.next_storage.append(e.allocate(node.size, node.dtype))
-
-    def emit_initial_values(self, initial: Sequence[Node]) -> None:
-        """Emit the loop-carried values of the first iteration, and a barrier."""
-        for node, value, storage in zip(self.nodes, initial, self.storage, strict=True):
-            if isinstance(storage, list):
-                for i, name in enumerate(storage):
-                    element = self.e.emit_element(value, self.e.unflatten_index(i, node.shape))
-                    self.e.emit(Assign(name, element.text))
-            else:
-                with self.e.parallel_loop(squeeze_shape(value.shape), counts_for_width=False) as index:
-                    full = self.e.full_index(value.shape, index)
-                    self.e.emit_store(storage, value, full, self.e.emit_element(value, full))
-        self.e.emit_barrier()
-
-    def bind_current(self) -> None:
-        """Bind the loop-carried nodes to their current storage."""
-        for node, storage in zip(self.nodes, self.storage, strict=True):
-            self.e.bind(node, storage)
-
-    def find_store_targets(self, outputs: Sequence[Node]) -> dict[int, list[str]]:
-        """Return the arrays that the outputs of an iteration are stored in, by node id."""
-        targets: dict[int, list[str]] = {}
-        for node, array, out in zip(self.nodes, self.next_storage, outputs, strict=True):
-            if isinstance(array, str) and out is not node:
-                targets.setdefault(out.id, []).append(array)
-        return targets
-
-    def find_in_place_candidates(self, outputs: Sequence[Node]) -> list[tuple[Node, str, Node]]:
-        """Return (old value, its array, new value) of each array that may be updated in place.
-
-        That excludes arrays whose new value is also that of another one.
-        """
-        uses = Counter(out.id for out in outputs)
-        return [
-            (node, array, out)
-            for node, array, out in zip(self.nodes, self.storage, outputs, strict=True)
-            if isinstance(array, str) and out is not node and uses[out.id] == 1
-        ]
-
-    def emit_update(self, outputs: Sequence[Node]) -> None:
-        """Emit the end of an iteration: assign the registers, swap the buffers, and a barrier if needed."""
-        e = self.e
-        new_texts = []
-        for node, storage, out in zip(self.nodes, self.storage, outputs, strict=True):
-            if isinstance(storage, list) and out is not node:
-                indices = [e.unflatten_index(i, out.shape) for i in range(len(storage))]
-                new_texts.append([e.emit_element(out, index).text for index in indices])
-            else:
-                new_texts.append([])
-        assignments: list[Assign] = []
-        for node, storage, texts in zip(self.nodes, self.storage, new_texts, strict=True):
-            for name, text in zip(storage if texts else (), texts, strict=True):
-                new = e.new_name("n")
-                e.emit(Let(c_type(node.dtype), new, text))
-                assignments.append(Assign(name, new))
-        for assignment in assignments:
-            e.emit(assignment)
-        for node, a, b, out in zip(self.nodes, self.storage, self.next_storage, outputs, strict=True):
-            if isinstance(a, str) and out is not node and a not in e.bindings.in_place:
-                assert isinstance(b, str)
-                e.emit(Swap(a, b, STORAGE_TYPES[node.dtype], e.new_name("p")))
-        e.reset_atomic_slots()
-        # with two barriers in an iteration, all threads have seen its stores, and read every array before it is
-        # overwritten
-        if e.hazards.is_written or e.hazards.is_read or e.hazards.n_barriers < 2:
-            e.emit_barrier()
+def _count_words(size: int) -> int:
+    return -(-size // 32)
 
 
-class RegionBindings:
-    """Restores the bindings of nodes to storage when a region ends."""
-
-    def __init__(self, e: LoopEmitter) -> None:
-        self.e = e
-
-    def __enter__(self) -> None:
-        e = self.e
-        self.saved = (dict(e.bindings.storage), set(e.bindings.available), e.region_depth, e.hazards.n_barriers)
-        e.region_depth, e.hazards.n_barriers = len(e.scopes) - 1, 0
-
-    def __exit__(self, *exception: object) -> None:
-        self.e.bindings.storage, self.e.bindings.available, self.e.region_depth, self.e.hazards.n_barriers = self.saved
+def _plane_stride(bitplanes: Node) -> int:
+    """Return the words from the planes of 32 neighbours to those of the next 32."""
+    return 4 if bitplanes.params["bits"] <= 4 else 8
 
 
-def emit_while(e: LoopEmitter, node: Node) -> None:
-    region: Region = node.params["region"]
-    loop_carry = LoopCarry(e, region.loop_carry)
-    loop_carry.emit_initial_values(node.inputs)
-    with e.loop(For(Axis.SERIAL)), RegionBindings(e):
-        loop_carry.bind_current()
-        condition, *outputs = region.outputs
-        e.emit_region(region, [condition], {})
-        e.emit(Break(f"!{e.emit_element(condition, ()).text}"))
-        e.emit_region(region, outputs, loop_carry.find_store_targets(outputs))
-        loop_carry.emit_update(outputs)
-    e.emit_barrier()
-    e.bindings.output_storage[node.id] = loop_carry.storage
+def count_plane_words(bitplanes: Node) -> int:
+    """Return the words that all planes take."""
+    return _count_words(bitplanes.size) * _plane_stride(bitplanes)
 
 
-def emit_scan_loop(e: LoopEmitter, node: Node) -> None:
-    region: Region = node.params["region"]
-    n_carry, length = node.params["n_carry"], node.params["length"]
-    loop_carry = LoopCarry(e, region.loop_carry)
-    loop_carry.emit_initial_values(node.inputs)
-    rows = [(out, e.allocate(max(1, length * out.size), out.dtype)) for out in region.outputs[n_carry:]]
-    c = e.new_name("c")
-    with e.loop(For(Axis.SERIAL, c, length)), RegionBindings(e):
-        loop_carry.bind_current()
-        if region.loop_index is not None:
-            e.bind(region.loop_index, [c])
-        outputs = region.outputs[:n_carry]
-        targets, candidates = loop_carry.find_store_targets(outputs), loop_carry.find_in_place_candidates(outputs)
-        e.emit_region(region, region.outputs, targets, candidates)
-        for out, name in rows:
-            position = f"{length - 1} - {c}" if node.params["reverse"] else c
-            with e.parallel_loop(squeeze_shape(out.shape)) as index:
-                full = e.full_index(out.shape, index)
-                value = e.emit_element(out, full)
-                offset = f"({position}) * {out.size} + {index_text(e.flatten_index(full, out.shape))}"
-                e.emit(Store(name, offset, value.text, STORAGE_TYPES[out.dtype]))
-        loop_carry.emit_update(outputs)
-    e.bindings.output_storage[node.id] = [*loop_carry.storage, *(name for _, name in rows)]
+def emit_bitplanes(e: LoopEmitter, name: str, bitplanes: Node, value: Expr) -> None:
+    """Emit the store of the scores of 32 neighbours as bit planes."""
+    bits, stride = bitplanes.params["bits"], _plane_stride(bitplanes)
+    e.emit(ir.Call("STORE_BITPLANES", (name, str(bits), str(stride), e.current.variable, value.text), writes=(name,)))
 
 
-def emit_cond(e: LoopEmitter, node: Node) -> None:
-    regions: list[Region] = node.params["regions"]
-    storage: list[Storage] = []
-    for out in regions[0].outputs:
-        if out.size <= MAX_REGISTER_ELEMENTS:
-            names = [e.new_name("c") for _ in range(out.size)]
-            for name in names:
-                e.emit(Declare(c_type(out.dtype), name))
-            storage.append(names)
-        else:
-            storage.append(e.allocate(out.size, out.dtype))
-    branch_index = e.emit_element(node.inputs[0], ())
-    last = len(regions) - 1
-    branches = []
-    for number, region in enumerate(regions):
-        test = "" if number == last else f"{branch_index.text} <= {number}"
-        with e.detached_scope() as scope, RegionBindings(e):
-            targets: dict[int, list[str]] = {}
-            for out, target in zip(region.outputs, storage, strict=True):
-                if isinstance(target, str):
-                    targets.setdefault(out.id, []).append(target)
-            e.emit_region(region, region.outputs, targets)
-            for out, target in zip(region.outputs, storage, strict=True):
-                for i, name in enumerate(target if isinstance(target, list) else ()):
-                    e.emit(Assign(name, e.emit_element(out, e.unflatten_index(i, out.shape)).text))
-        branches.append((test, scope.body))
-    e.emit(If(branches))
-    e.emit_barrier()
-    e.bindings.output_storage[node.id] = storage
+def emit_replacement_table(e: LoopEmitter, node: Node) -> None:
+    """Emit the table from which `emit_replacement_index` looks up rows; each block computes its own."""
+    (bitplanes,) = node.inputs
+    size, bits = bitplanes.size, bitplanes.params["bits"]
+    array = e.bindings.storage[bitplanes.id]
+    assert isinstance(array, str)
+    slots = [e.new_slot() for _ in range(bits + 2)]
+    function, n_survivors = e.new_name("fill"), e.new_name("r")
+    e.resources.definitions.append(
+        f"REPLACEMENT_TABLE({function}, {size}, {bits}, {_plane_stride(bitplanes)}, {slots[0]})"
+    )
+    table = e.allocate(2 * (_count_words(size) + 1) + _count_words(size // 2), "uint32", per_block=True)
+    arguments = (f"(const u32 *){array}", table, "warp_partials")
+    e.emit(ir.Call(function, arguments, reads=(array,), writes=(table,), result=f"const int {n_survivors}"))
+    e.hazards.is_written = e.hazards.is_read = True
+    e.bindings.replacement_tables[node.id] = table, n_survivors
+
+
+def emit_replacement_index(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
+    """Emit the lookup of the offspring that replaces a parent, or -1 if the parent survives.
+
+    In a long loop whose warps each have one row, each lane looks it up for one turn of its warp, before the loop.
+    """
+    size, (table, n_survivors) = node.inputs[0].size, e.bindings.replacement_tables[node.id]
+    row = e.flatten_index(index, node.shape)
+    arguments = f"{table}, {_count_words(size)}, {size // 2}, {n_survivors}"
+    text = f"find_replacement({arguments}, {index_text(row)})"
+    loop = e.current.thread_loop
+    if loop is not None and _is_warp_uniform(e, loop) and isinstance(row, Expr) and row.text in loop.row_counters:
+        count, row_elements = math.prod(loop.shape), math.prod(loop.shape[1:])
+        if node.id not in loop.lane_values:
+            loop.lane_values[node.id] = e.new_name("h")
+            before_loop = f"REPLACEMENTS_OF_TURNS({count}, {row_elements}, {arguments})"
+            e.emit(ir.Let("int", loop.lane_values[node.id], ir.Lookup(before_loop, (table,))), loop.depth - 1)
+        text = f"OF_TURN({count}, {loop.lane_values[node.id]}, {loop.row_counters[row.text]}, {text})"
+    return e.declare(node.dtype, ir.Lookup(text, (table,)), e.index_depth(index))
+
+
+def _is_warp_uniform(e: ElementEmitter, loop: ThreadLoop) -> bool:
+    """True if all lanes of a warp have the same row, and none is in a branch."""
+    return len(loop.shape) > 1 and loop.shape[-1] % 32 == 0 and len(e.scopes) - 1 == loop.depth

@@ -10,7 +10,7 @@ from __future__ import annotations
 # operations
 DEAR = 8.0  # a division, a root or a function of the C library, about
 BARRIER_OPS = 2**12  # that a block executes in the time of a barrier of its threads
-TEAM_BARRIER_OPS = 2**16  # the same for a barrier of several blocks, times their number
+RUN_BARRIER_OPS = 2**16  # the same for a barrier of several blocks, times their number
 MIN_BRANCH_OPS = 14  # a branch costs about as much: cheaper operands of a select are always computed
 COST_CAP = 1000  # estimates stop here: anything dearer is materialised anyway
 
@@ -45,8 +45,13 @@ SECTOR_BYTES = 32  # a GPU loads memory in sectors of so many bytes: a group loa
 MAX_REDUNDANT_ELEMENTS = 2**12  # elements of a loop; in a cluster, also of a scan or scatter
 MAX_REDUNDANT_GRID_ELEMENTS = 2**15  # of a scan or scatter in a grid, whose barriers are dearer
 MAX_REDUNDANT_LOOP_OPS = 2**17  # operations of a loop
-MAX_REDUNDANT_COMPARISONS = 2**17  # of a sort
-MAX_SORTED_LENGTH = 4096  # comparing all pairs of more numbers would take too long
+MAX_REDUNDANT_COMPARISONS = 2**17  # of a rank sort
+
+# sorting
+MAX_RANK_SORTED = 512  # up to so many numbers all pairs are compared, by all threads; more are sorted by each block
+MAX_RANK_SORTED_ON_CPU = 16
+MAX_SORTED_ROWS = 4096  # numbers to a row of which several are sorted, which is by comparing all pairs
+MAX_RANKED_POINTS = 2**14  # whose fronts a block finds, with their objectives in its registers
 
 # blocks, and runs that share a streaming multiprocessor (SM)
 MAX_BLOCK_THREADS = 1024  # the hardware's limit

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from galapax.execution.memory import map_on_threads
 from galapax.fused.array_ir import NotFusible
 from galapax.fused.kernel_source import KernelSource
 from galapax.numerics import disk_cache
+from galapax.numerics.devices import map_on_threads
 
 _BASE_FLAGS = ("-std=gnu99", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-w")
 PIECES_PER_THREAD = 4  # the runs of a call are cut into so many per thread, as some take longer than others

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from galapax.fused import loop_ir as ir
 from galapax.fused.array_ir import Kind, Node, NotFusible, Region, postorder
 from galapax.fused.c_expressions import (
     ALIGNMENT_BYTES,
@@ -24,20 +25,6 @@ from galapax.fused.c_expressions import (
     element_key,
 )
 from galapax.fused.cost_model import MAX_TABLE_ELEMENTS
-from galapax.fused.loop_ir import (
-    Assign,
-    Axis,
-    Barrier,
-    BarrierScope,
-    Buffer,
-    Declare,
-    For,
-    If,
-    Let,
-    Load,
-    Statement,
-    Value,
-)
 from galapax.fused.schedule import LaunchShape
 
 
@@ -45,7 +32,7 @@ from galapax.fused.schedule import LaunchShape
 class Scope:
     """The body of a loop or a branch: its statements, and the elements that they compute."""
 
-    body: list[Statement] = field(default_factory=list)
+    body: list[ir.Statement] = field(default_factory=list)
     values: dict[ElementKey, Expr] = field(default_factory=dict)
 
 
@@ -54,7 +41,7 @@ class ThreadLoop:
     """A parallel loop whose iterations are distributed over threads in order.
 
     row_counters: for each variable that indexes rows, the loop variable that it is computed from. lane_values: by node
-    id, the register in which each lane holds the replacement index of one turn, see bitplane_selection.py.
+    id, the register in which each lane holds the replacement index of one turn, see collectives.py.
     """
 
     shape: tuple[int, ...]
@@ -110,7 +97,7 @@ class Resources:
 
     n_names: int = 0
     definitions: list[str] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
+    buffers: list[ir.Buffer] = field(default_factory=list)
     n_reduction_slots: int = 0
     n_atomic_slots: int = 0
     widest_loop: int = 1
@@ -132,7 +119,7 @@ class Hazards:
 
 
 class ElementEmitter:
-    """Emits elements; `KernelBuilder` decides where arrays are stored and emits the loops."""
+    """Emits elements; region_codegen.py decides where arrays are stored and emits the loops."""
 
     def __init__(self, shape: LaunchShape = LaunchShape()) -> None:
         self.shape = shape
@@ -152,11 +139,11 @@ class ElementEmitter:
         self.resources.n_names += 1
         return f"{prefix}{self.resources.n_names}"
 
-    def emit(self, statement: Statement, depth: int | None = None) -> None:
+    def emit(self, statement: ir.Statement, depth: int | None = None) -> None:
         self.scopes[-1 if depth is None else depth].body.append(statement)
 
     @contextmanager
-    def loop(self, loop: For) -> Iterator[None]:
+    def loop(self, loop: ir.For) -> Iterator[None]:
         """Open a loop, which is emitted into the enclosing scope when it closes."""
         with self.detached_scope() as scope:
             yield
@@ -168,7 +155,7 @@ class ElementEmitter:
         """Open what is executed under a condition."""
         with self.detached_scope() as scope:
             yield
-        self.emit(If([(condition, scope.body)]))
+        self.emit(ir.If([(condition, scope.body)]))
 
     @contextmanager
     def detached_scope(self) -> Iterator[Scope]:
@@ -187,10 +174,10 @@ class ElementEmitter:
         self.scopes.extend(inner)
         self.guards = guards
 
-    def declare(self, dtype: str, value: Value, depth: int) -> Expr:
+    def declare(self, dtype: str, value: ir.Value, depth: int) -> Expr:
         """Declare a constant of this value, in the scope of this depth, and return it."""
         name, depth = self.new_name(), min(max(depth, self.branch_depth), len(self.scopes) - 1)
-        self.emit(Let(c_type(dtype), name, value), depth)
+        self.emit(ir.Let(c_type(dtype), name, value), depth)
         return Expr(name, depth)
 
     # indices
@@ -265,6 +252,11 @@ class ElementEmitter:
         self.scopes[value.depth].values[key] = value
         return value
 
+    def emit_root(self, root: Node, index: tuple[Index, ...]) -> Expr:
+        """Return an element of a root, emitting it unless it was already loaded."""
+        value = self.scopes[-1].values.get(element_key(root, index))
+        return self._emit_uncached(root, index) if value is None else value
+
     def _emit_uncached(self, node: Node, index: tuple[Index, ...]) -> Expr:
         storage = self.bindings.storage.get(node.id)
         if node.op == "input":
@@ -310,11 +302,11 @@ class ElementEmitter:
                 with self.detached_scope() as scope:
                     outer_branch_depth, self.branch_depth = self.branch_depth, len(self.scopes) - 1
                     value = unconditional[number] or self.emit_element(case, _operand_index(index, case.shape))
-                    self.emit(Assign(result, value.text))
+                    self.emit(ir.Assign(result, value.text))
                     self.branch_depth = outer_branch_depth
                 branches.append((head, scope.body))
-            self.emit(Declare(c_type(node.dtype), result))
-            self.emit(If(branches))
+            self.emit(ir.Declare(c_type(node.dtype), result))
+            self.emit(ir.If(branches))
         return Expr(result, depth)
 
     def _emit_select_of_loads(self, node: Node, index: tuple[Index, ...]) -> Expr | None:
@@ -323,14 +315,14 @@ class ElementEmitter:
         if (
             self.shape.for_cpu
             or node.size <= 1
-            or any(self._is_emitted(n, _operand_index(index, n.shape)) for n in cases)
+            or any(self.is_emitted(n, _operand_index(index, n.shape)) for n in cases)
         ):
             return None
         bases = [self._base_array(n) for n in cases]
         if any(base is None for base in bases):
             return None
         test = self.emit_element(condition, _operand_index(index, condition.shape))
-        loads: list[Load] = []
+        loads: list[ir.Load] = []
         depth = test.depth
         for case in cases:
             self.address_only = self._load_chain(case)
@@ -341,7 +333,7 @@ class ElementEmitter:
             depth = max(depth, element.depth)
         other, chosen = loads
         pointer = _select_text(test.text, other.pointer, chosen.pointer)
-        load = Load(pointer, _select_text(test.text, other.offset, chosen.offset), other.arrays + chosen.arrays)
+        load = ir.Load(pointer, _select_text(test.text, other.offset, chosen.offset), other.arrays + chosen.arrays)
         return self.declare(node.dtype, load, depth)
 
     def find_loads(self, root: Node) -> list[Node]:
@@ -387,7 +379,8 @@ class ElementEmitter:
             chain.add(node.id)
         return frozenset(chain)
 
-    def _is_emitted(self, node: Node, index: tuple[Index, ...]) -> bool:
+    def is_emitted(self, node: Node, index: tuple[Index, ...]) -> bool:
+        """True if an open scope has an element."""
         key = element_key(node, tuple(0 if n == 1 else i for i, n in zip(index, node.shape, strict=True)))
         return any(key in scope.values for scope in self.scopes)
 
@@ -398,7 +391,7 @@ class ElementEmitter:
             offset = flat if isinstance(flat, Expr) else Expr(str(flat), 0)
             if tests := [test for test, depth in self.guards if offset.depth >= depth]:
                 offset = Expr(f"({' && '.join(tests)} ? {offset.text} : 0)", offset.depth)
-            load = Load(storage, offset.text, (storage,))
+            load = ir.Load(storage, offset.text, (storage,))
             if node.op == "input" and isinstance(flat, int):  # read-only
                 return self.declare(node.dtype, load, 0)
             depth = max(offset.depth, self.region_depth)
@@ -495,20 +488,20 @@ class GenerationTable:
         """Bytes of a row, one generation's numbers side by side, so that several are loaded at once."""
         return -(-self._row_end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
-    def emit_fill(self, e: ElementEmitter) -> list[Statement]:
+    def emit_fill(self, e: ElementEmitter) -> list[ir.Statement]:
         """Return the statements that fill the table, for the start of a generation."""
         if not self._elements:
             return []
         with e.hoist_to(0), e.detached_scope() as scope:
             saved = e.generation_table, e.region_depth, e.bindings.storage[self._generation.id]
             q = e.new_name("q")
-            with e.loop(For(Axis.BLOCK, q, TABLE_GENERATIONS)):
+            with e.loop(ir.For(ir.Axis.BLOCK, q, TABLE_GENERATIONS)):
                 depth = len(e.scopes) - 1
                 e.generation_table, e.region_depth = None, depth
-                e.emit(Let("int", "later", f"start + g + {q}"))
+                e.emit(ir.Let("int", "later", f"start + g + {q}"))
                 e.bindings.storage[self._generation.id] = ["later"]
                 for node, index in self._elements:
                     value, offset = e.emit_element(node, index), self._offsets[node.id, index]
-                    e.emit(Assign(self._cell(offset, node, q), value.text))
+                    e.emit(ir.Assign(self._cell(offset, node, q), value.text))
             e.generation_table, e.region_depth, e.bindings.storage[self._generation.id] = saved
-        return [If([(f"g % {TABLE_GENERATIONS} == 0", [*scope.body, Barrier(BarrierScope.BLOCK)])])]
+        return [ir.If([(f"g % {TABLE_GENERATIONS} == 0", [*scope.body, ir.Barrier(ir.BarrierScope.BLOCK)])])]

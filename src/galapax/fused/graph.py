@@ -189,6 +189,12 @@ class Graph:
                 return None
             bitplanes = self.add_node("bitplanes", operands, operands[0].shape, operands[0].dtype, bits=bits)
             return self.add_node(name, (bitplanes,), aval.shape, aval.dtype)
+        if name == "front_numbers":
+            values, enough = operands
+            is_single_row = values.size == values.shape[-1]
+            if not is_single_row or enough.op != "literal":
+                return None
+            return self.add_node(name, (values,), aval.shape, aval.dtype, enough=int(enough.params["value"]))
         widened = [self._widen_scalar(n, aval.shape) for n in operands]
         if any(n.shape != aval.shape for n in widened):
             return None

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from galapax.fused import loop_ir as ir
 from galapax.fused.array_ir import Node, NotFusible, value_range
 from galapax.fused.c_expressions import Expr, Index, Storage, c_literal, c_type, combine, index_text
 from galapax.fused.element_codegen import ElementEmitter
-from galapax.fused.loop_ir import Assign, Declare, If, Let, Load, Statement
 from galapax.fused.schedule import is_single_window_scatter, squeeze_shape
 
 Case = tuple[str | None, Callable[[int], Expr]]  # a condition, and what emits the element at a scope's depth
@@ -82,26 +82,26 @@ def _emit_cases(e: ElementEmitter, node: Node, cases: Sequence[Case], depth: int
     """Emit an element that one of several cases gives: (condition, emit) each, the last one without a condition."""
     result = e.new_name()
     with e.hoist_to(depth):
-        bodies, texts, negated = list[list[Statement]](), [], list[str]()
+        bodies, texts, negated = list[list[ir.Statement]](), [], list[str]()
         for test, emit in cases:
             guard = " && ".join([*negated, *([f"({test})"] if test else [])])
             with e.detached_scope() as scope, e.guarded_loads(guard):
                 texts.append(emit(len(e.scopes) - 1).text)
             negated.append(f"!({test})")
             bodies.append(scope.body)
-        e.emit(Declare(c_type(node.dtype), result))
+        e.emit(ir.Declare(c_type(node.dtype), result))
         tests = [test or "" for test, _ in cases]
-        if e.shape.for_cpu and all(isinstance(statement, Let) for body in bodies for statement in body):
+        if e.shape.for_cpu and all(isinstance(statement, ir.Let) for body in bodies for statement in body):
             _emit_branchless_cases(e, result, tests, texts, bodies)
         else:
             for body, text in zip(bodies, texts, strict=True):
-                body.append(Assign(result, text))
-            e.emit(If(list(zip(tests, bodies, strict=True))))
+                body.append(ir.Assign(result, text))
+            e.emit(ir.If(list(zip(tests, bodies, strict=True))))
     return Expr(result, depth)
 
 
 def _emit_branchless_cases(
-    e: ElementEmitter, result: str, tests: list[str], texts: list[str], bodies: list[list[Statement]]
+    e: ElementEmitter, result: str, tests: list[str], texts: list[str], bodies: list[list[ir.Statement]]
 ) -> None:
     """Emit all cases and select among them without a branch, which would keep the C compiler from vectorising."""
     for body in bodies:
@@ -110,7 +110,7 @@ def _emit_branchless_cases(
     value = texts[-1]
     for test, text in zip(reversed(tests[:-1]), reversed(texts[:-1]), strict=True):
         value = f"({test}) ? {text} : {value}"
-    e.emit(Assign(result, value))
+    e.emit(ir.Assign(result, value))
 
 
 def concatenate(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -159,7 +159,7 @@ def _emit_concatenated_load(e: ElementEmitter, node: Node, axis: int, index: tup
     assert isinstance(i, Expr) and isinstance(flat, Expr)
     e.hazards.is_read = True
     pointer = f"({i.text} < {first.shape[axis]} ? {bases[0]} : {bases[1]} - {first.size})"
-    return e.declare(node.dtype, Load(pointer, flat.text, (bases[0], bases[1])), max(flat.depth, e.region_depth))
+    return e.declare(node.dtype, ir.Load(pointer, flat.text, (bases[0], bases[1])), max(flat.depth, e.region_depth))
 
 
 def _find_array(e: ElementEmitter, node: Node) -> Storage | None:

@@ -136,8 +136,8 @@ def find_layout(search: Search, carry: Carry) -> Layout:
 
 
 def _per_run_settings(search: Search) -> list[bool]:
-    limits = search.rules.evaluations
-    if (limits is None or np.ndim(limits) == 0) and not any(map(np.ndim, jax.tree.leaves(search.algorithm))):
+    rules_by_row = search.rules.by_row()
+    if not rules_by_row and not any(map(np.ndim, jax.tree.leaves(search.algorithm))):
         return [False] * len(jax.tree.leaves(search))  # the common case, quickly: many calls take a few milliseconds
 
     def is_per_run(leaf: Any) -> object:
@@ -145,8 +145,7 @@ def _per_run_settings(search: Search) -> list[bool]:
 
     algorithm = jax.tree.map(is_per_run, search.algorithm, is_leaf=is_shared)
     rules = jax.tree.map(lambda _: False, search.rules)
-    if search.rules.evaluations is not None:
-        rules = rules._replace(evaluations=np.ndim(search.rules.evaluations) > 0)
+    rules = rules._replace(**dict.fromkeys(rules_by_row, True))
     marked = replace(
         search,
         algorithm=algorithm,

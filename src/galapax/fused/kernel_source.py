@@ -13,9 +13,9 @@ from typing import cast
 import numpy as np
 from jax.core import ShapedArray
 
-from galapax.fused.array_ir import Node, describe_nodes, postorder
+from galapax.fused import loop_ir as ir
+from galapax.fused.array_ir import Node, NotFusible, describe_nodes, postorder
 from galapax.fused.c_expressions import STORAGE_TYPES, c_type, index_text
-from galapax.fused.collectives import LoopCarry, RegionBindings
 from galapax.fused.cost_model import (
     MAX_BLOCK_THREADS,
     MAX_BUFFERED_VALUES,
@@ -23,26 +23,13 @@ from galapax.fused.cost_model import (
     MAX_SERIAL_ROW,
     MAX_SHARED_BYTES,
 )
-from galapax.fused.element_codegen import TABLE_GENERATIONS, GenerationTable
+from galapax.fused.element_codegen import TABLE_GENERATIONS, GenerationTable, Resources
 from galapax.fused.graph import Graph
-from galapax.fused.loop_ir import (
-    Assign,
-    Axis,
-    Break,
-    Declare,
-    For,
-    If,
-    Let,
-    Load,
-    OneThread,
-    Statement,
-    Store,
-    describe_statements,
-)
+from galapax.fused.loop_codegen import LoopEmitter
 from galapax.fused.passes import eliminate_dead_stores, padded_bytes, plan_shared_memory
 from galapax.fused.prelude import PRELUDE, read_c
-from galapax.fused.print_c import print_statements
-from galapax.fused.region_codegen import KernelBuilder
+from galapax.fused.print_c import CudaTarget, HostTarget, print_statements
+from galapax.fused.region_codegen import LoopCarry, RegionBindings, emit_region
 from galapax.fused.schedule import LaunchShape, dependencies, squeeze_shape
 from galapax.numerics.jaxpr import ClosedJaxpr
 
@@ -72,10 +59,10 @@ class KernelSource:
     @cached_property
     def source(self) -> str:
         sizes = {
-            "BLOCK": self.block_threads,
-            "TEAM": self.blocks_per_run,
-            "COUNTER": COUNTER_BYTES,
-            "MEETING": ATOMIC_SLOT_BYTES,
+            "BLOCK_THREADS": self.block_threads,
+            "RUN_BLOCKS": self.blocks_per_run,
+            "COUNTER_BYTES": COUNTER_BYTES,
+            "ATOMIC_SLOT_BYTES": ATOMIC_SLOT_BYTES,
         }
         return "".join(f"#define {name} {size}\n" for name, size in sizes.items()) + PRELUDE + self.body
 
@@ -102,7 +89,7 @@ def _deep_recursion() -> Iterator[None]:
 def lower_function(closed: ClosedJaxpr, shape: LaunchShape = LaunchShape()) -> KernelSource:
     """Generate a kernel that computes a traced function, for tests and evaluations."""
     with _deep_recursion():
-        graph, builder = Graph(shape.for_cpu), KernelBuilder(shape)
+        graph, builder = Graph(shape.for_cpu), LoopEmitter(shape)
         inputs = _add_inputs(graph, [(cast(ShapedArray, v.aval), False) for v in closed.jaxpr.invars])
         outputs = graph.inline(closed.jaxpr, closed.consts, inputs)
         _declare_inputs(builder, inputs)
@@ -110,10 +97,10 @@ def lower_function(closed: ClosedJaxpr, shape: LaunchShape = LaunchShape()) -> K
         targets: dict[int, list[str]] = {}
         for i, out in enumerate(outputs):
             pointer = f"{STORAGE_TYPES[out.dtype]} *"
-            builder.emit(Declare(pointer, f"o{i}", f"({pointer})p[{first + i}]"))
+            builder.emit(ir.Declare(pointer, f"o{i}", f"({pointer})p[{first + i}]"))
             targets.setdefault(out.id, []).append(f"o{i}")
         with builder.branch("1"), RegionBindings(builder):
-            builder.emit_region(graph.top, outputs, targets)
+            emit_region(builder, graph.top, outputs, targets)
         return _assemble(builder, graph, len(inputs), len(outputs))
 
 
@@ -137,7 +124,7 @@ def lower_generation(
     listing of the program after each step.
     """
     with _deep_recursion():
-        graph, builder = Graph(shape.for_cpu), KernelBuilder(shape)
+        graph, builder = Graph(shape.for_cpu), LoopEmitter(shape)
         builder.resources.listings = listings
         avals = [cast(ShapedArray, v.aval) for v in closed.jaxpr.invars]
         is_per_run = [*settings, *carried, True]
@@ -156,75 +143,78 @@ def lower_generation(
         if listings is not None:
             listings.append(("array IR of a generation", list(describe_nodes([*updated, row]))))
         _declare_inputs(builder, inputs)
-        initial = inputs[carry_slice]
-        _emit_generation_loop(
-            builder, graph, initial, state, updated, row, generation, carried, stop_part, reason_column, len(inputs)
-        )
+        stop = None if stop_part is None else (stop_part, reason_column)
+        body = _GenerationBody(generation, inputs[carry_slice], state, updated, row, carried, stop)
+        _emit_generation_loop(builder, graph, body, len(inputs))
         return _assemble(builder, graph, len(inputs) + 1, sum(carried) + 1)
 
 
-def _emit_generation_loop(
-    builder: KernelBuilder,
-    graph: Graph,
-    initial: Sequence[Node],
-    state: Sequence[Node],
-    updated: Sequence[Node],
-    row: Node,
-    generation: Node,
-    is_carried: Sequence[bool],
-    stop_part: int | None,
-    reason_column: int,
-    n_inputs: int,
-) -> None:
+@dataclass(frozen=True)
+class _GenerationBody:
+    """A generation in the array IR. number: of the generation; row: of the history.
+
+    initial, state, updated: the parts of the state before the first generation, before this one and after it.
+    is_carried: which of them generations change. stop: the part and the column that is 0 while a run goes on, if any.
+    """
+
+    number: Node
+    initial: Sequence[Node]
+    state: Sequence[Node]
+    updated: Sequence[Node]
+    row: Node
+    is_carried: Sequence[bool]
+    stop: tuple[int, int] | None
+
+
+def _emit_generation_loop(builder: LoopEmitter, graph: Graph, body: _GenerationBody, n_inputs: int) -> None:
     """Emit the loop over generations, its initialisation and its results."""
-    builder.emit(Declare("const int *", "span", f"(const int *)p[{n_inputs}]"))
-    builder.emit(Let("int", "start", "span[0]"))
-    builder.emit(Let("int", "count", "RUN < span[3] ? span[1] : 0"))
-    builder.emit(Let("int", "rows", "span[2]"))
+    row, state = body.row, body.state
+    builder.emit(ir.Declare("const int *", "span", f"(const int *)p[{n_inputs}]"))
+    builder.emit(ir.Let("int", "start", "span[0]"))
+    builder.emit(ir.Let("int", "count", "RUN < span[3] ? span[1] : 0"))
+    builder.emit(ir.Let("int", "rows", "span[2]"))
     first_output = n_inputs + 1 + len(graph.constants)
-    carried_parts = [i for i, varies in enumerate(is_carried) if varies]
+    carried_parts = [i for i, varies in enumerate(body.is_carried) if varies]
     loop_carry = LoopCarry(builder, [state[i] for i in carried_parts])
-    loop_carry.emit_initial_values([initial[i] for i in carried_parts])
+    loop_carry.emit_initial_values([body.initial[i] for i in carried_parts])
     c_type = STORAGE_TYPES[row.dtype]
     pointer = f"({c_type} *)p[{first_output + len(carried_parts)}] + RUN"
-    builder.emit(Declare(f"{c_type} *", "history", pointer))
-    builder.emit(Let("long long", "row", f"{row.size}LL * RUNS"))
-    builder.emit(Declare("int", "g", "0"))
-    with builder.loop(For(Axis.GENERATION)), RegionBindings(builder):
+    builder.emit(ir.Declare(f"{c_type} *", "history", pointer))
+    builder.emit(ir.Let("long long", "row", f"{row.size}LL * RUNS"))
+    builder.emit(ir.Declare("int", "g", "0"))
+    with builder.loop(ir.For(ir.Axis.GENERATION)), RegionBindings(builder):
         loop_carry.bind_current()
-        builder.generation_table = GenerationTable(generation, len(builder.scopes) - 1)
-        builder.bind(generation, ["number"])
-        builder.emit(Let("int", "number", "start + g"))
-        if stop_part is not None:
-            stop_registers = loop_carry.storage[carried_parts.index(stop_part)]
-            builder.emit(Break(f"{stop_registers[reason_column]} != 0"))
-        outputs = [updated[i] for i in carried_parts]
+        builder.generation_table = GenerationTable(body.number, len(builder.scopes) - 1)
+        builder.bind(body.number, ["number"])
+        builder.emit(ir.Let("int", "number", "start + g"))
+        if body.stop is not None:
+            part, column = body.stop
+            builder.emit(ir.Break(f"{loop_carry.storage[carried_parts.index(part)][column]} != 0"))
+        outputs = [body.updated[i] for i in carried_parts]
         builder.bindings.generation_region = graph.top
         if row.size <= MAX_SERIAL_ROW:
             row_ids, output_ids = ({n.id for n in postorder(of, dependencies)} for of in ([row], outputs))
             builder.bindings.history_only = row_ids - output_ids
         targets, candidates = loop_carry.find_store_targets(outputs), loop_carry.find_in_place_candidates(outputs)
-        builder.emit_region(graph.top, [*outputs, row], targets, candidates)
-        history = HistoryBuffer(builder, row, generation)
+        emit_region(builder, graph.top, [*outputs, row], targets, candidates)
+        history = HistoryBuffer(builder, row, body.number)
         history.emit_row()
         loop_carry.emit_update(outputs)
         builder.bindings.generation_region = None
-        builder.scopes[-1].body[:0] = builder.generation_table.emit_fill(builder)
-        builder.resources.definitions.append(f"#define AHEAD_ROW {builder.generation_table.row_bytes}")
-        builder.resources.table_bytes, builder.generation_table = (
-            TABLE_GENERATIONS * builder.generation_table.row_bytes,
-            None,
-        )
+        table, builder.generation_table = builder.generation_table, None
+        builder.scopes[-1].body[:0] = table.emit_fill(builder)
+        builder.resources.definitions.append(f"#define AHEAD_ROW {table.row_bytes}")
+        builder.resources.table_bytes = TABLE_GENERATIONS * table.row_bytes
     history.emit_end()
     for k, (i, storage) in enumerate(zip(carried_parts, loop_carry.storage, strict=True)):
         node = state[i]
         address = f"(({STORAGE_TYPES[node.dtype]} *)p[{first_output + k}] + (long long)RUN * {node.size})"
         if isinstance(storage, list):
-            builder.emit(OneThread([Store(address, str(j), name) for j, name in enumerate(storage)]))
+            builder.emit(ir.OneThread([ir.Store(address, str(j), name) for j, name in enumerate(storage)]))
         else:
             c = builder.new_name("i")
-            with builder.loop(For(Axis.THREAD, c, node.size)):
-                builder.emit(Store(address, c, Load(storage, c, (storage,))))
+            with builder.loop(ir.For(ir.Axis.THREAD, c, node.size)):
+                builder.emit(ir.Store(address, c, ir.Load(storage, c, (storage,))))
 
 
 def _add_inputs(graph: Graph, arguments: Sequence[tuple[ShapedArray, bool]]) -> list[Node]:
@@ -235,16 +225,16 @@ def _add_inputs(graph: Graph, arguments: Sequence[tuple[ShapedArray, bool]]) -> 
     ]
 
 
-def _declare_inputs(builder: KernelBuilder, inputs: Sequence[Node]) -> None:
+def _declare_inputs(builder: LoopEmitter, inputs: Sequence[Node]) -> None:
     """Declare the input arrays, and bind their nodes."""
     for i, node in enumerate(inputs):
         c_type = STORAGE_TYPES[node.dtype]
         offset = f" + (long long)RUN * {node.size}" if node.params["is_per_run"] else ""
-        builder.emit(Declare(f"const {c_type} *", f"a{i}", f"(const {c_type} *)p[{i}]{offset}"))
+        builder.emit(ir.Declare(f"const {c_type} *", f"a{i}", f"(const {c_type} *)p[{i}]{offset}"))
         builder.bind(node, f"a{i}")
 
 
-def _choose_block_size(builder: KernelBuilder) -> tuple[int, int]:
+def _choose_block_size(builder: LoopEmitter) -> tuple[int, int]:
     """Return the threads of a block, and how many blocks share a streaming multiprocessor."""
     has_float64 = any(b.dtype == "float64" for b in builder.resources.buffers)  # which take twice the registers
     max_threads = MAX_BLOCK_THREADS // 2 if has_float64 and builder.shape.runs_per_sm > 1 else MAX_BLOCK_THREADS
@@ -254,79 +244,105 @@ def _choose_block_size(builder: KernelBuilder) -> tuple[int, int]:
     return threads, min(builder.shape.runs_per_sm, max_threads // threads)
 
 
-def _assemble(builder: KernelBuilder, graph: Graph, n_inputs: int, n_outputs: int) -> KernelSource:
-    """Lay out shared and scratch memory, and assemble the source."""
-    listings = builder.resources.listings
-    if listings is not None:
-        listings.append(("loop IR", list(describe_statements(builder.scopes[0].body))))
-    statements, builder.resources.buffers = eliminate_dead_stores(builder.scopes[0].body, builder.resources.buffers)
-    block_threads, blocks_per_sm = _choose_block_size(builder)
-    lines = []
-    for i, array in enumerate(graph.constants):
-        c_type = STORAGE_TYPES[array.dtype.name]
-        lines.append(f"const {c_type} *k{i} = (const {c_type} *)p[{n_inputs + i}];")
-    slot_bytes = 16 * (block_threads // 32) * builder.resources.n_reduction_slots  # prelude.py: PART and TEAM_PART
-    shared_bytes, scratch_bytes = slot_bytes + builder.resources.table_bytes, 0
-    partial_bytes = 16 * builder.shape.blocks_per_run * builder.resources.n_reduction_slots  # that blocks publish
-    cleared_bytes = COUNTER_BYTES + 2 * ATOMIC_SLOT_BYTES * builder.resources.n_atomic_slots
-    if 1 < builder.shape.blocks_per_run <= MAX_CLUSTER_BLOCKS:
+@dataclass
+class _MemoryPlan:
+    """Where arrays are: the declarations of their pointers, and the bytes that a launch needs, see `KernelSource`."""
+
+    declarations: list[str]
+    shared_bytes: int
+    scratch_bytes: int
+    cleared_bytes: int
+
+
+def _plan_memory(
+    builder: LoopEmitter, statements: list[ir.Statement], block_threads: int, blocks_per_sm: int
+) -> _MemoryPlan:
+    """Place partial results of reductions, the generation table and all arrays in shared and in scratch memory."""
+    resources, blocks = builder.resources, builder.shape.blocks_per_run
+    slot_bytes = 16 * (block_threads // 32) * resources.n_reduction_slots  # c/reductions.c: WARP_SLOT_BYTES
+    shared_bytes, scratch_bytes = slot_bytes + resources.table_bytes, 0
+    partial_bytes = 16 * blocks * resources.n_reduction_slots  # that blocks publish
+    cleared_bytes = COUNTER_BYTES + 2 * ATOMIC_SLOT_BYTES * resources.n_atomic_slots
+    if 1 < blocks <= MAX_CLUSTER_BLOCKS:
         address, shared_bytes = f"shared + {shared_bytes}", shared_bytes + partial_bytes
     else:
         address = f"scratch + {cleared_bytes}"
-        scratch_bytes = cleared_bytes + partial_bytes if builder.shape.blocks_per_run > 1 else 0
-    lines.append(f"char *parts = shared, *ahead = shared + {slot_bytes}, *team_parts = {address};")
-    lines.append("(void)parts; (void)ahead; (void)team_parts;")
-    block_buffers = [b for b in builder.resources.buffers if b.per_block]
+        scratch_bytes = cleared_bytes + partial_bytes if blocks > 1 else 0
+    lines = [
+        f"char *warp_partials = shared, *ahead = shared + {slot_bytes}, *block_partials = {address};",
+        "(void)warp_partials; (void)ahead; (void)block_partials;",
+    ]
+    block_buffers = [b for b in resources.buffers if b.per_block]
     # with several blocks not every block's threads meet at every barrier, so that no arrays share an address
-    shared_code = statements if builder.shape.blocks_per_run == 1 else ()
+    shared_code = statements if blocks == 1 else ()
     offsets = plan_shared_memory(shared_code, block_buffers, shared_bytes, MAX_SHARED_BYTES // blocks_per_sm)
     ends = [offsets[b.name] + padded_bytes(b) for b in block_buffers if b.name in offsets]
-    shared_bytes = max(ends, default=shared_bytes)
-    if listings is not None:
-        listings.append(("loop IR without dead stores", list(describe_statements(statements))))
-        places = [(offsets.get(b.name), b.name, padded_bytes(b)) for b in builder.resources.buffers]
-        lines_of = [f"{name}: {size} bytes at {at}" for at, name, size in sorted(places, key=str)]
-        listings.append(("shared memory", lines_of))
-    for buffer in sorted(builder.resources.buffers, key=padded_bytes):
+    for buffer in sorted(resources.buffers, key=padded_bytes):
         c_type = STORAGE_TYPES[buffer.dtype]
         if buffer.name in offsets:
             address = f"shared + {offsets[buffer.name]}"
+        elif buffer.is_private and blocks > 1:
+            raise NotFusible(f"sorting {buffer.size} numbers, for which a block has too little memory")
         else:  # a per-block array that does not fit: all blocks write the same values there
             address, scratch_bytes = f"scratch + {scratch_bytes}", scratch_bytes + padded_bytes(buffer)
         lines.append(f"{c_type} *{buffer.name} = ({c_type} *)({address});")
-    scratch_bytes = -(-scratch_bytes // 256) * 256
-    code = print_statements(statements)
-    if listings is not None:
-        listings.append(("C", code))
+    if resources.listings is not None:
+        places = sorted((offsets.get(b.name), b.name, padded_bytes(b)) for b in block_buffers if b.name in offsets)
+        listing = [f"{name}: {size} bytes at {offset}" for offset, name, size in places]
+        resources.listings.append(("shared memory", listing))
+    return _MemoryPlan(lines, max(ends, default=shared_bytes), -(-scratch_bytes // 256) * 256, cleared_bytes)
+
+
+def _list_statements(resources: Resources, title: str, statements: list[ir.Statement]) -> None:
+    if resources.listings is not None:
+        resources.listings.append((title, list(ir.describe_statements(statements))))
+
+
+def _assemble(builder: LoopEmitter, graph: Graph, n_inputs: int, n_outputs: int) -> KernelSource:
+    """Run the passes, place arrays in memory, and print the source for its target."""
+    shape, resources = builder.shape, builder.resources
+    _list_statements(resources, "loop IR", builder.scopes[0].body)
+    statements, resources.buffers = eliminate_dead_stores(builder.scopes[0].body, resources.buffers)
+    _list_statements(resources, "loop IR without dead stores", statements)
+    block_threads, blocks_per_sm = _choose_block_size(builder)
+    memory = _plan_memory(builder, statements, block_threads, blocks_per_sm)
+    target = HostTarget() if shape.for_cpu or shape.is_emulated else CudaTarget(shape.blocks_per_run, block_threads)
+    code = print_statements(statements, target)
+    if resources.listings is not None:
+        resources.listings.append(("C", code))
+    constants = [
+        f"const {STORAGE_TYPES[array.dtype.name]} *k{i} = (const {STORAGE_TYPES[array.dtype.name]} *)p[{n_inputs + i}];"
+        for i, array in enumerate(graph.constants)
+    ]
     body = read_c("kernel.c")
     for placeholder, text in (
         ("POINTERS", str(n_inputs + len(graph.constants) + n_outputs)),
-        ("CODE", "\n".join("  " + line for line in (*lines, *code))),
-        ("SCRATCH", str(scratch_bytes)),
+        ("CODE", "\n".join("  " + line for line in (*constants, *memory.declarations, *code))),
+        ("SCRATCH", str(memory.scratch_bytes)),
         ("RESIDENT", str(blocks_per_sm)),
-        ("DEFINITIONS", "\n".join(builder.resources.definitions)),
+        ("DEFINITIONS", "\n".join(resources.definitions)),
     ):
         body = body.replace(placeholder, text)
     return KernelSource(
         body,
         tuple(graph.constants),
-        shared_bytes,
-        scratch_bytes,
+        memory.shared_bytes,
+        memory.scratch_bytes,
         block_threads,
-        builder.shape.blocks_per_run,
+        shape.blocks_per_run,
         n_inputs,
         n_outputs,
-        builder.shape.for_cpu,
-        cleared_bytes,
+        shape.for_cpu,
+        memory.cleared_bytes,
     )
 
 
 class HistoryBuffer:
     """The history of a loop over generations numbered `g` in this chunk. row: the node of one row, (columns, 1)."""
 
-    def __init__(self, e: KernelBuilder, row: Node, generation: Node) -> None:
+    def __init__(self, e: LoopEmitter, row: Node, generation: Node) -> None:
         self.e, self.row, self.generation = e, row, generation
-        self._flush: list[Statement] = []  # statements that write the buffered rows
+        self._flush: list[ir.Statement] = []  # statements that write the buffered rows
 
     def emit_row(self) -> None:
         """Emit the end of a generation: buffer its row, or write it at once if it has too many inputs."""
@@ -335,18 +351,18 @@ class HistoryBuffer:
         if row_inputs is not None and sum(n.size for n in row_inputs) <= MAX_BUFFERED_VALUES:
             self._buffer_row(row_inputs)
         elif row.size <= MAX_SERIAL_ROW:
-            e.emit(OneThread(self._row_stores("history + g * row"), is_last=bool(e.bindings.history_only)))
+            e.emit(ir.OneThread(self._row_stores("history + g * row"), is_last=bool(e.bindings.history_only)))
         else:
             with e.parallel_loop(squeeze_shape(row.shape)) as index:
                 full = e.full_index(row.shape, index)
                 value, offset = e.emit_element(row, full), index_text(e.flatten_index(full, row.shape))
-                e.emit(Store("history", f"g * row + (long long){offset} * RUNS", value.text))
+                e.emit(ir.Store("history", f"g * row + (long long){offset} * RUNS", value.text))
 
-    def _row_stores(self, row_address: str) -> list[Statement]:
+    def _row_stores(self, row_address: str) -> list[ir.Statement]:
         """Return the stores of a row at an address."""
         e, row = self.e, self.row
         values = [e.emit_element(row, e.unflatten_index(c, row.shape)).text for c in range(row.size)]
-        return [Store(f"({row_address})", f"{c}LL * RUNS", value) for c, value in enumerate(values)]
+        return [ir.Store(f"({row_address})", f"{c}LL * RUNS", value) for c, value in enumerate(values)]
 
     def _find_row_inputs(self) -> list[Node] | None:
         """Return the numbers that a row is computed from, or None if it needs arrays."""
@@ -372,28 +388,28 @@ class HistoryBuffer:
             names = [e.new_name("w") for _ in range(node.size)]
             registers[node.id] = names
             for name, current in zip(names, e.bindings.storage[node.id], strict=True):
-                e.emit(Declare(c_type(node.dtype), name, "0"), 0)
-                e.emit(If([("LANE == g % KEEPS", [Assign(name, current)])]))
+                e.emit(ir.Declare(c_type(node.dtype), name, "0"), 0)
+                e.emit(ir.If([("LANE == g % BUFFERED_ROWS", [ir.Assign(name, current)])]))
         with e.hoist_to(0), e.detached_scope() as scope:
             table, depth = e.generation_table, e.region_depth
             e.generation_table, e.region_depth = None, len(e.scopes) - 1
             e.bindings.storage = storage | registers | {self.generation.id: ["number"]}
-            e.emit(Let("int", "number", "start + end - kept + LANE"))
-            e.emit(If([("THE_LAST && LANE < kept", self._row_stores("history + (number - start) * row"))]))
+            e.emit(ir.Let("int", "number", "start + end - kept + LANE"))
+            e.emit(ir.If([("THE_LAST && LANE < kept", self._row_stores("history + (number - start) * row"))]))
             e.generation_table, e.region_depth, e.bindings.storage = table, depth, storage
         self._flush = scope.body
-        self._emit_flush("g % KEEPS == KEEPS - 1", "KEEPS", "g + 1")
+        self._emit_flush("g % BUFFERED_ROWS == BUFFERED_ROWS - 1", "BUFFERED_ROWS", "g + 1")
 
     def _emit_flush(self, condition: str, n_rows: str, end: str) -> None:
         """Emit the flush of the buffered rows, under a condition."""
-        self.e.emit(If([(condition, [Let("int", "kept", n_rows), Let("int", "end", end), *self._flush])]))
+        self.e.emit(ir.If([(condition, [ir.Let("int", "kept", n_rows), ir.Let("int", "end", end), *self._flush])]))
 
     def emit_end(self) -> None:
         """Emit what follows the last generation: the last flush, and zeros for generations that were not computed."""
         e = self.e
         if self._flush:
-            self._emit_flush("g % KEEPS != 0", "g % KEEPS", "g")
-        with e.loop(For(Axis.HISTORY)):
+            self._emit_flush("g % BUFFERED_ROWS != 0", "g % BUFFERED_ROWS", "g")
+        with e.loop(ir.For(ir.Axis.HISTORY)):
             c = e.new_name("i")
-            with e.loop(For(Axis.THREAD, c, self.row.size)):
-                e.emit(Store("history", f"g * row + (long long){c} * RUNS", "0"))
+            with e.loop(ir.For(ir.Axis.THREAD, c, self.row.size)):
+                e.emit(ir.Store("history", f"g * row + (long long){c} * RUNS", "0"))

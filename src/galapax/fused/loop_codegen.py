@@ -7,29 +7,21 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from galapax.fused.array_ir import Node, Region
-from galapax.fused.c_expressions import (
-    STORAGE_TYPES,
-    Expr,
-    Index,
-    Storage,
-    c_type,
-    index_text,
-)
+from galapax.fused import loop_ir as ir
+from galapax.fused.array_ir import Node
+from galapax.fused.c_expressions import STORAGE_TYPES, Expr, Index, Storage, c_type, index_text
 from galapax.fused.cost_model import MAX_BLOCK_THREADS, MIN_VECTOR_ROW
 from galapax.fused.element_codegen import ElementEmitter, ThreadLoop
-from galapax.fused.loop_ir import Axis, Barrier, BarrierScope, Buffer, Call, Fold, For, Mask, OneThread, Store
-from galapax.fused.schedule import (
-    squeeze_shape,
-)
+from galapax.fused.schedule import squeeze_shape
 
 
 class LoopEmitter(ElementEmitter):
     """Emits parallel loops, on which reductions and collective operations are built."""
 
-    def allocate(self, size: int, dtype: str, per_block: bool = False) -> str:
-        """Allocate an array; per_block: each block has its own copy."""
-        buffer = Buffer(self.new_name("b"), size, dtype, per_block or self.shape.blocks_per_run == 1)
+    def allocate(self, size: int, dtype: str, per_block: bool = False, is_private: bool = False) -> str:
+        """Allocate an array; see `Buffer`."""
+        is_per_block = per_block or self.shape.blocks_per_run == 1
+        buffer = ir.Buffer(self.new_name("b"), size, dtype, is_per_block, is_private)
         c_type(dtype)
         self.resources.buffers.append(buffer)
         return buffer.name
@@ -38,7 +30,9 @@ class LoopEmitter(ElementEmitter):
         """Emit a barrier of all threads of a run, or of a block."""
         if not per_block:
             self.reset_atomic_slots()
-        self.emit(Barrier(BarrierScope.BLOCK if per_block and self.shape.blocks_per_run > 1 else BarrierScope.RUN))
+        self.emit(
+            ir.Barrier(ir.BarrierScope.BLOCK if per_block and self.shape.blocks_per_run > 1 else ir.BarrierScope.RUN)
+        )
         if not per_block or self.shape.blocks_per_run == 1:
             self.hazards.n_barriers += 1
             self.hazards.is_written = self.hazards.is_read = False
@@ -46,7 +40,9 @@ class LoopEmitter(ElementEmitter):
     def reset_atomic_slots(self) -> None:
         """Reset the atomic slots of the next generation: each reduction has two that alternate."""
         if self.hazards.pending_resets:
-            self.emit(OneThread([Call("UNMEET", (str(slot),)) for slot in self.hazards.pending_resets]))
+            self.emit(
+                ir.OneThread([ir.Call("CLEAR_ATOMIC_SLOT", (str(slot),)) for slot in self.hazards.pending_resets])
+            )
         self.hazards.pending_resets = []
 
     def new_slot(self) -> int:
@@ -66,10 +62,12 @@ class LoopEmitter(ElementEmitter):
             self.emit_store(name, node, self.full_index(node.shape, index), value)
         self.emit_barrier()
 
-    def emit_store(self, name: str, node: Node, index: Sequence[Index], value: Expr, mask: Mask | None = None) -> None:
+    def emit_store(
+        self, name: str, node: Node, index: Sequence[Index], value: Expr, mask: ir.Mask | None = None
+    ) -> None:
         """Emit the store of an element."""
         offset = index_text(self.flatten_index(index, node.shape))
-        self.emit(Store(name, offset, value.text, STORAGE_TYPES[node.dtype], mask))
+        self.emit(ir.Store(name, offset, value.text, STORAGE_TYPES[node.dtype], mask))
 
     @contextmanager
     def parallel_loop(
@@ -81,7 +79,7 @@ class LoopEmitter(ElementEmitter):
         unroll: int = 1,
         is_reversed: bool = False,
         has_atomics: bool = False,
-        folds: tuple[Fold, ...] = (),
+        folds: tuple[ir.Fold, ...] = (),
         whole_warps: bool = False,
     ) -> Iterator[tuple[Index, ...]]:
         """Open a parallel loop over the elements of an array and yield the index.
@@ -93,8 +91,8 @@ class LoopEmitter(ElementEmitter):
         whole_warps: a warp takes 32 neighbours with all of its lanes active; those beyond the end repeat the last one.
         """
         size = math.prod(shape)
-        axis = Axis.BLOCK if per_block else Axis.THREAD
-        is_reversed = is_reversed and axis is Axis.THREAD and not whole_warps
+        axis = ir.Axis.BLOCK if per_block else ir.Axis.THREAD
+        is_reversed = is_reversed and axis is ir.Axis.THREAD and not whole_warps
         self.hazards.is_written = True
         width = size if group == 1 else min(size * group, 256 * (1 if per_block else self.shape.blocks_per_run))
         if counts_for_width:
@@ -103,11 +101,11 @@ class LoopEmitter(ElementEmitter):
             )
         i, q = self.new_name("i"), self.new_name("q")
         self.current.variable = i if group == 1 else q
-        loop = For(axis, self.current.variable, size, step=unroll, group=group, folds=folds, is_reversed=is_reversed)
+        loop = ir.For(axis, self.current.variable, size, step=unroll, group=group, folds=folds, is_reversed=is_reversed)
         loop.has_atomics, loop.whole_warps = has_atomics, whole_warps
         if self.shape.for_cpu and len(shape) > 1 and shape[-1] >= MIN_VECTOR_ROW:
             r = self.new_name("r")
-            with self.loop(For(Axis.SERIAL, r, size // shape[-1])):
+            with self.loop(ir.For(ir.Axis.SERIAL, r, size // shape[-1])):
                 outer = self.unflatten_index(Expr(r, len(self.scopes) - 1), shape[:-1])
                 loop.variable, loop.extent = i, shape[-1]
                 with self.loop(loop):
@@ -123,7 +121,7 @@ class LoopEmitter(ElementEmitter):
                 inside = len(self.scopes) - 1
                 index = self.unflatten_index(Expr(i, inside), shape, is_loop_variable=not is_reversed)
                 is_shared = (
-                    axis is Axis.THREAD and not is_reversed and self.shape.blocks_per_run > 1 and not whole_warps
+                    axis is ir.Axis.THREAD and not is_reversed and self.shape.blocks_per_run > 1 and not whole_warps
                 )
                 self.current.thread_loop = ThreadLoop(shape, inside) if is_shared else None
                 self.record_row_counter(index, i)
@@ -164,13 +162,3 @@ class LoopEmitter(ElementEmitter):
         name = self.allocate(node.size, node.dtype)
         self.emit_copy(node, name)
         return name
-
-    def emit_region(
-        self,
-        region: Region,
-        outputs: list[Node],
-        targets: dict[int, list[str]],
-        in_place_candidates: Sequence[tuple[Node, str, Node]] = (),
-    ) -> None:
-        """Emit the code that computes these outputs of a region; see `KernelBuilder`, which does."""
-        raise NotImplementedError

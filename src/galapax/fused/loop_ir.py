@@ -34,20 +34,34 @@ class BarrierScope(Enum):
 class Phase(Enum):
     """A step of a cooperative reduction, see reductions.py."""
 
-    WARP = "GIVE"  # each warp reduces, and leaves its partial result in a slot
-    PUBLISH = "PASS"  # each block reduces its slot, and shows the others its partial result
-    ATOMIC = "MEET"  # each block combines its partial result with that of the others by an atomic
-    GATHER = "FETCH"  # each block combines what all blocks have published
+    WARP = auto()  # each warp reduces, and leaves its partial result in a slot
+    PUBLISH = auto()  # each block reduces its slot, and shows the others its partial result
+    ATOMIC = auto()  # each block combines its partial result with that of the others by an atomic
+    GATHER = auto()  # each block combines what all blocks have published
+
+
+class Broadcast(Enum):
+    """How all threads of a run get the result of a reduction."""
+
+    PER_BLOCK = auto()  # every block has reduced all elements
+    CLUSTER = auto()  # each block writes its partial result into the shared memory of the others
+    ATOMIC = auto()  # blocks combine their partial results by atomics in global memory
+    GATHER = auto()  # each block gathers the partial results of all blocks from global memory
+    HISTORY_WARP = auto()  # a single warp gathers them, for the history alone
 
 
 @dataclass
 class Buffer:
-    """An array shared by threads. name: its C variable. per_block: each block has its own copy."""
+    """An array shared by threads. name: its C variable. per_block: each block has its own copy.
+
+    is_private: blocks write different values to their copies, which must not share an address.
+    """
 
     name: str
     size: int
     dtype: str
     per_block: bool
+    is_private: bool = False
 
 
 class Load(NamedTuple):
@@ -69,7 +83,22 @@ class Lookup(NamedTuple):
     arrays: tuple[str, ...]
 
 
-Value = str | Load | Lookup  # of a statement; a text is a C expression over names
+class Take(NamedTuple):
+    """The result of a cooperative reduction, from its slot. accumulator: a thread's, which has it if it is alone.
+
+    identity: of a reduction; empty for the position of an argmin or argmax. is_value: the extreme at that position.
+    """
+
+    broadcast: Broadcast
+    operation: str
+    slot: int
+    accumulator: str
+    identity: str = ""
+    is_value: bool = False
+    arrays: tuple[str, ...] = ()
+
+
+Value = str | Load | Lookup | Take  # of a statement; a text is a C expression over names
 
 
 class Mask(NamedTuple):
@@ -188,7 +217,11 @@ class Reduce:
     position: str = ""
     identity: str = ""
     turn: int = 0
-    has_position: bool = False
+
+    @property
+    def has_position(self) -> bool:
+        """True for an argmin or argmax."""
+        return bool(self.position) or not (self.accumulator or self.identity)
 
 
 class Fold(NamedTuple):
@@ -280,6 +313,8 @@ def _describe_value(value: object) -> str:
             return value.text
         case Mask():
             return value.condition
+        case Take():
+            return f"{value.operation} from slot {value.slot}, {value.broadcast.name.lower()}"
         case tuple():
             return "(" + ", ".join(map(_describe_value, value)) + ")"
     return str(value)

@@ -13,10 +13,8 @@ from typing import Any
 
 from galapax.fused import array_ir as ranges
 from galapax.fused import c_expressions as c
-from galapax.fused import collectives, index_maps, reductions, schedule
+from galapax.fused import collectives, index_maps, reductions, region_codegen, schedule
 from galapax.fused.array_ir import Kind, OpSpec
-from galapax.fused.bitplane_selection import emit_replacement_index, emit_replacement_table
-from galapax.fused.collectives import emit_scan
 from galapax.fused.cost_model import DEAR
 
 
@@ -55,7 +53,11 @@ def _arg_extreme(combiner: str) -> OpSpec:
 
 def _cumulative(combiner: str, **rules: Any) -> OpSpec:
     return OpSpec(
-        Kind.CUMULATIVE, emit=reductions.emit_serial_scan, emit_collective=emit_scan, combiner=combiner, **rules
+        Kind.CUMULATIVE,
+        emit=reductions.emit_serial_scan,
+        emit_collective=collectives.emit_scan,
+        combiner=combiner,
+        **rules,
     )
 
 
@@ -191,17 +193,20 @@ OPS: dict[str, OpSpec] = {
     "cummax": _cumulative("max", value_range=ranges.first_operand),
     "cummin": _cumulative("min", value_range=ranges.first_operand),
     # by all threads together
-    "sort": OpSpec(Kind.COLLECTIVE, emit_collective=collectives.emit_rank_sort),
+    "sort": OpSpec(Kind.COLLECTIVE, emit_collective=collectives.emit_sort),
     "cholesky": OpSpec(Kind.COLLECTIVE, emit_collective=collectives.emit_cholesky),
+    "front_numbers": OpSpec(
+        Kind.COLLECTIVE, emit_collective=collectives.emit_front_numbers, value_range=ranges.row_number
+    ),
     "replacement_index": OpSpec(
         Kind.COLLECTIVE,
-        emit=emit_replacement_index,
-        emit_collective=emit_replacement_table,
+        emit=collectives.emit_replacement_index,
+        emit_collective=collectives.emit_replacement_table,
         value_range=ranges.replacement_index,
     ),
-    "while": _control_flow(collectives.emit_while),
-    "scan": _control_flow(collectives.emit_scan_loop),
-    "cond": _control_flow(collectives.emit_cond),
+    "while": _control_flow(region_codegen.emit_while),
+    "scan": _control_flow(region_codegen.emit_scan_loop),
+    "cond": _control_flow(region_codegen.emit_cond),
     # arrays that are always stored
     "alloc": _elementwise(c.same, is_unique=True, is_stored=True),
     "bitplanes": _elementwise(c.same, is_stored=True),

@@ -10,37 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from galapax.fused import loop_ir as ir
 from galapax.fused.c_expressions import ALIGNMENT_BYTES, ITEM_BYTES
-from galapax.fused.loop_ir import (
-    Assign,
-    Axis,
-    Barrier,
-    Buffer,
-    Call,
-    For,
-    If,
-    Let,
-    OneThread,
-    Statement,
-    Store,
-    Swap,
-    Value,
-)
 
 
-def padded_bytes(buffer: Buffer) -> int:
+def padded_bytes(buffer: ir.Buffer) -> int:
     """Return the bytes of an array, padded to the alignment."""
     return -(-max(1, buffer.size) * ITEM_BYTES[buffer.dtype] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def bodies_of(statement: Statement) -> list[list[Statement]]:
+def bodies_of(statement: ir.Statement) -> list[list[ir.Statement]]:
     """Return the bodies of a loop or of branches."""
-    if isinstance(statement, If):
+    if isinstance(statement, ir.If):
         return [body for _, body in statement.branches]
-    return [statement.body] if isinstance(statement, For | OneThread) else []
+    return [statement.body] if isinstance(statement, ir.For | ir.OneThread) else []
 
 
-def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
+def walk(statements: Sequence[ir.Statement]) -> Iterator[ir.Statement]:
     """Yield all statements, those of a body after the loop or branch."""
     for statement in statements:
         yield statement
@@ -48,53 +34,53 @@ def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
             yield from walk(body)
 
 
-def arrays_read(statement: Statement) -> tuple[str, ...]:
+def arrays_read(statement: ir.Statement) -> tuple[str, ...]:
     """Return the arrays that a statement itself loads from."""
     match statement:
-        case Let() | Assign() | Store():
+        case ir.Let() | ir.Assign() | ir.Store():
             return _arrays_of(statement.value)
-        case Call():
+        case ir.Call():
             return statement.reads
-        case Swap():
+        case ir.Swap():
             return statement.first, statement.second
     return ()
 
 
-def arrays_written(statement: Statement) -> tuple[str, ...]:
+def arrays_written(statement: ir.Statement) -> tuple[str, ...]:
     """Return the arrays that a statement itself stores to."""
     match statement:
-        case Store():
+        case ir.Store():
             return (statement.array,)
-        case Call():
+        case ir.Call():
             return statement.writes
-        case Swap():
+        case ir.Swap():
             return statement.first, statement.second
     return ()
 
 
-def _arrays_of(value: Value) -> tuple[str, ...]:
+def _arrays_of(value: ir.Value) -> tuple[str, ...]:
     return () if isinstance(value, str) else value.arrays
 
 
 def eliminate_dead_stores(
-    statements: Sequence[Statement], buffers: Sequence[Buffer]
-) -> tuple[list[Statement], list[Buffer]]:
+    statements: Sequence[ir.Statement], buffers: Sequence[ir.Buffer]
+) -> tuple[list[ir.Statement], list[ir.Buffer]]:
     """Remove stores into arrays that nothing reads, and these arrays: a loop often has their elements in registers."""
     accesses = list(walk(statements))
     used = {name for s in accesses for name in arrays_read(s)}
-    used |= {name for s in accesses if not isinstance(s, Store) for name in arrays_written(s)}
+    used |= {name for s in accesses if not isinstance(s, ir.Store) for name in arrays_written(s)}
     dead = {b.name for b in buffers} - used
     live = [b for b in buffers if b.name not in dead]
-    return filter_statements(statements, lambda s: not (isinstance(s, Store) and s.array in dead)), live
+    return filter_statements(statements, lambda s: not (isinstance(s, ir.Store) and s.array in dead)), live
 
 
-def filter_statements(statements: Sequence[Statement], keep: Callable[[Statement], bool]) -> list[Statement]:
+def filter_statements(statements: Sequence[ir.Statement], keep: Callable[[ir.Statement], bool]) -> list[ir.Statement]:
     """Return the statements that pass a test, with bodies filtered too."""
     result = []
     for statement in statements:
-        if isinstance(statement, If):
+        if isinstance(statement, ir.If):
             statement.branches = [(test, filter_statements(body, keep)) for test, body in statement.branches]
-        elif isinstance(statement, For | OneThread):
+        elif isinstance(statement, ir.For | ir.OneThread):
             statement.body = filter_statements(statement.body, keep)
         if keep(statement):
             result.append(statement)
@@ -107,7 +93,7 @@ class Extent:
 
     first: int
     parent: Extent | None
-    loop: For | None
+    loop: ir.For | None
     last: int = 0
     barriers: list[int] = field(default_factory=list)
 
@@ -121,7 +107,7 @@ class Extent:
 
     @property
     def is_generation(self) -> bool:
-        return self.loop is not None and self.loop.axis is Axis.GENERATION
+        return self.loop is not None and self.loop.axis is ir.Axis.GENERATION
 
     @property
     def is_inner_loop(self) -> bool:
@@ -147,31 +133,31 @@ class LiveRange(NamedTuple):
 class Liveness:
     """Positions of statements, the accesses to each array, and the live ranges that follow from them."""
 
-    def __init__(self, statements: Sequence[Statement]) -> None:
+    def __init__(self, statements: Sequence[ir.Statement]) -> None:
         self.accesses: dict[str, list[Access]] = {}
         self._partners: dict[str, tuple[str, Access]] = {}  # arrays whose names are exchanged, and where
         self._position = 0
         self._visit(statements, Extent(0, None, None))
 
-    def _visit(self, statements: Sequence[Statement], extent: Extent) -> None:
+    def _visit(self, statements: Sequence[ir.Statement], extent: Extent) -> None:
         for statement in statements:
             self._position += 1
-            if isinstance(statement, Barrier):
+            if isinstance(statement, ir.Barrier):
                 extent.barriers.append(self._position)
             self._record_accesses(statement, extent)
             for body in bodies_of(statement):
                 self._position += 1
-                self._visit(body, Extent(self._position, extent, statement if isinstance(statement, For) else None))
+                self._visit(body, Extent(self._position, extent, statement if isinstance(statement, ir.For) else None))
         self._position += 1
         extent.last = self._position
 
-    def _record_accesses(self, statement: Statement, extent: Extent) -> None:
+    def _record_accesses(self, statement: ir.Statement, extent: Extent) -> None:
         reads, writes = arrays_read(statement), arrays_written(statement)
-        is_full_store = isinstance(statement, Store) and (statement.mask is None or statement.mask.is_full)
+        is_full_store = isinstance(statement, ir.Store) and (statement.mask is None or statement.mask.is_full)
         for name in dict.fromkeys((*reads, *writes)):
             access = Access(self._position, extent, is_full_store and name in writes and name not in reads)
             self.accesses.setdefault(name, []).append(access)
-            if isinstance(statement, Swap):  # from then on either name may stand for either array
+            if isinstance(statement, ir.Swap):  # from then on either name may stand for either array
                 other = statement.second if name == statement.first else statement.first
                 self._partners[name] = other, access
 
@@ -201,13 +187,14 @@ class Liveness:
 
 
 def plan_shared_memory(
-    statements: Sequence[Statement], buffers: Sequence[Buffer], start: int, end: int
+    statements: Sequence[ir.Statement], buffers: Sequence[ir.Buffer], start: int, end: int
 ) -> dict[str, int]:
-    """Return the offsets, in [start, end), of the arrays that fit: those of inner loops first, then small ones."""
+    """Return the offsets, in [start, end), of the arrays that fit: private, in inner loops, then small ones."""
     liveness = Liveness(statements)
     ranges = {b.name: liveness.live_range(b.name) for b in buffers}
     sizes, offsets = {b.name: padded_bytes(b) for b in buffers}, dict[str, int]()
-    for name in sorted(sizes, key=lambda name: (-liveness.loop_depth(name), sizes[name])):
+    private = {b.name for b in buffers if b.is_private}
+    for name in sorted(sizes, key=lambda name: (name not in private, -liveness.loop_depth(name), sizes[name])):
         occupied = [
             (offset, offset + sizes[other])
             for other, offset in offsets.items()

@@ -40,15 +40,13 @@ def _write_polynomial(coefficients: tuple[float, ...], x: str, factor: float = 1
 
 
 def _arithmetic() -> str:
-    """Return the functions of whole numbers for each type, and integer powers of the others."""
+    """Return the functions of whole numbers for each type."""
     texts = []
     for suffix, c_type, unsigned, low, high, lowest, highest in INTEGERS:
         text = read_c("integers.c").replace("LOWEST", lowest).replace("HIGHEST", highest)
         text = text.replace("SIGNED", str(int(suffix[0] == "i"))).replace("LOW", low).replace("HIGH", high)
         text = text.replace("_S(", f"_{suffix}(").replace("(U)", f"({unsigned})")
         texts.append(text.replace("T ", f"{c_type} ").replace("(T)", f"({c_type})"))
-    for suffix, c_type in FLOATS:
-        texts.append(read_c("floats.c").replace("_S(", f"_{suffix}(").replace("T ", f"{c_type} "))
     return "".join(texts)
 
 
@@ -74,18 +72,20 @@ def _reductions() -> str:
     for suffix, c_type in (*FLOATS, *((suffix, c_type) for suffix, c_type, *_ in INTEGERS)):
         for op in ["add", "mul", "max", "min"] + (["and", "or", "xor"] if suffix[0] != "f" else []):
             name = f"{op}_{suffix}"
-            warp_reduction = {"max": f"MOST_OF({c_type}, {name})", "min": f"LEAST_OF({c_type}, {name})"}.get(op)
-            if op == "add" and suffix in ("i32", "u32"):
-                warp_reduction = f"ADDED({c_type}, {name}, {name})"
-            lines.append(f"PARTS({c_type}, {name}, {name}, {warp_reduction or f'SHUFFLED({c_type}, {name}, {name})'})")
+            in_warp = f"WARP_BY_SHUFFLES({c_type}, {name}, {name})"
+            if op in ("max", "min"):
+                in_warp = f"WARP_{op.upper()}IMUM({c_type}, {name})"
+            elif op == "add" and suffix in ("i32", "u32"):
+                in_warp = f"WARP_SUM({c_type}, {name}, {name})"
+            lines.append(f"REDUCTION({c_type}, {name}, {name}, {in_warp})")
             if op in ("add", "mul", "max", "min"):
                 lines.append(f"SCAN({c_type}, {name}, {name})")
             if op == "add" and suffix[0] != "f":
-                lines.append(f"MEET_SUM({c_type}, {'u32' if suffix[1:] == '32' else 'u64'}, {name})")
+                lines.append(f"ATOMIC_SUM({c_type}, {'u32' if suffix[1:] == '32' else 'u64'}, {name})")
             elif op in ("max", "min"):
-                lines.append(f"MEET_{'MOST' if op == 'max' else 'LEAST'}({c_type}, {name})")
-        lines.append(f"BEST({c_type}, least_{suffix}, <, FIRST_LEAST({c_type}, least_{suffix}))")
-        lines.append(f"BEST({c_type}, most_{suffix}, >, FIRST_MOST({c_type}, most_{suffix}))")
+                lines.append(f"ATOMIC_{op.upper()}IMUM({c_type}, {name})")
+        lines.append(f"ARG_EXTREME({c_type}, least_{suffix}, <, FIRST_LEAST({c_type}, least_{suffix}))")
+        lines.append(f"ARG_EXTREME({c_type}, most_{suffix}, >, FIRST_MOST({c_type}, most_{suffix}))")
     return "\n".join(lines) + "\n"
 
 
@@ -94,11 +94,11 @@ PRELUDE = "".join(
         read_c("targets.c"),
         _arithmetic(),
         _random(),
-        read_c("erf_inv.c"),
         read_c("reductions.c"),
         read_c("scan.c"),
         _reductions(),
         read_c("cholesky.c"),
+        read_c("sorting.c"),
         read_c("bitplanes.c"),
         "\n",
     )

@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from enum import Enum, auto
 
+from galapax.fused import loop_ir as ir
 from galapax.fused.array_ir import Kind, Node, NotFusible
 from galapax.fused.c_expressions import (
     TYPE_SUFFIXES,
@@ -28,22 +28,6 @@ from galapax.fused.c_expressions import (
 from galapax.fused.cost_model import MAX_PREFETCHED_VALUES, MAX_UNROLLED_STEPS
 from galapax.fused.element_codegen import ElementEmitter
 from galapax.fused.loop_codegen import LoopEmitter
-from galapax.fused.loop_ir import (
-    Accumulate,
-    Accumulator,
-    Assign,
-    Axis,
-    Barrier,
-    BarrierScope,
-    Declare,
-    Fold,
-    For,
-    If,
-    Let,
-    Phase,
-    Reduce,
-    Statement,
-)
 from galapax.fused.schedule import (
     axis_lengths,
     is_cooperative_reduction,
@@ -64,10 +48,10 @@ def prefetch_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) 
     prefetched = []
     for load in loads:
         k, registers = e.new_name("k"), e.new_name("h")
-        e.emit(Declare(c_type(load.dtype), registers, length=str(n_turns)))
-        with e.loop(For(Axis.GROUP, k, reduction_length(node), group=e.current.group[0], is_unrolled=True)):
+        e.emit(ir.Declare(c_type(load.dtype), registers, length=str(n_turns)))
+        with e.loop(ir.For(ir.Axis.GROUP, k, reduction_length(node), group=e.current.group[0], is_unrolled=True)):
             value = e.emit_element(load, _operand_index(node, index, [Expr(k, len(e.scopes) - 1)]))
-            e.emit(Assign(f"{registers}[turn_{k}]", value.text))
+            e.emit(ir.Assign(f"{registers}[turn_{k}]", value.text))
         prefetched.append((load, registers))
     e.bindings.prefetched[element_key(node, index)] = prefetched
 
@@ -77,7 +61,7 @@ def _open_step_loops(
     e: ElementEmitter,
     lengths: Sequence[int],
     is_shared: bool = False,
-    fold: Fold | None = None,
+    fold: ir.Fold | None = None,
     is_unrolled: bool = False,
 ) -> Iterator[list[Index]]:
     """Open the loops of a reduction over some axes; if it is shared, a group of threads splits the longest.
@@ -89,7 +73,7 @@ def _open_step_loops(
     split_position = lengths.index(max(lengths)) if is_shared else -1
     for position, (name, n) in enumerate(zip(names, lengths, strict=True)):
         group_size = e.current.group[0] if position == split_position and e.current.group is not None else None
-        loop = For(Axis.SERIAL if group_size is None else Axis.GROUP, name, n, group=group_size or 1)
+        loop = ir.For(ir.Axis.SERIAL if group_size is None else ir.Axis.GROUP, name, n, group=group_size or 1)
         if fold is not None and position == len(names) - 1:
             loop.folds, loop.is_unrolled = (fold,), is_unrolled and group_size is not None
         loops.enter_context(e.loop(loop))
@@ -119,19 +103,19 @@ def emit_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> E
     accumulator = e.new_name("s")
     with e.hoist_to(depth):
         c_operation = f"{operation}_{TYPE_SUFFIXES[node.dtype]}"
-        e.emit(Accumulator(c_type(node.dtype), accumulator, identity_element(operation, node.dtype)))
+        e.emit(ir.Accumulator(c_type(node.dtype), accumulator, identity_element(operation, node.dtype)))
         prefetched = e.bindings.prefetched.get(element_key(node, index), ()) if is_shared else ()
         is_short = is_shared and len(lengths) == 1 and max(lengths) <= MAX_PREFETCHED_VALUES * group_size
         is_unrolled = bool(prefetched) or (is_short and e.shape.is_latency_bound)
-        with _open_step_loops(e, lengths, is_shared, Fold(c_operation, accumulator), is_unrolled) as inner:
+        with _open_step_loops(e, lengths, is_shared, ir.Fold(c_operation, accumulator), is_unrolled) as inner:
             element = _operand_index(node, index, inner)
             for load, registers in prefetched:
                 value = f"FETCHED({registers}, {index_text(inner[-1])}, {e.emit_element(load, element).text})"
                 e.scopes[-1].values[element_key(load, element)] = e.declare(load.dtype, value, len(e.scopes) - 1)
             term = e.emit_element(operand, element)
-            e.emit(Accumulate(c_operation, accumulator, index_text(inner[-1]), term.text))
+            e.emit(ir.Accumulate(c_operation, accumulator, index_text(inner[-1]), term.text))
         if is_shared:
-            e.emit(Assign(accumulator, f"group_{c_operation}({accumulator}, GROUP({group_size}))"))
+            e.emit(ir.Assign(accumulator, f"group_{c_operation}({accumulator}, GROUP({group_size}))"))
     return Expr(accumulator, depth)
 
 
@@ -143,13 +127,13 @@ def emit_arg_extreme(e: ElementEmitter, node: Node, index: tuple[Index, ...]) ->
     comparison = f"later_{node.spec.combiner}_{TYPE_SUFFIXES[operand.dtype]}"
     with e.hoist_to(depth):
         first = e.emit_element(operand, (*index[:axis], 0, *index[axis:]))
-        e.emit(Declare(c_type(operand.dtype), extreme, first.text))
-        e.emit(Declare("int", position, "0"))
+        e.emit(ir.Declare(c_type(operand.dtype), extreme, first.text))
+        e.emit(ir.Declare("int", position, "0"))
         with _open_step_loops(e, [n]) as (k,):
             assert isinstance(k, Expr)
             other = e.emit_element(operand, (*index[:axis], k, *index[axis:]))
-            update: list[Statement] = [Assign(extreme, other.text), Assign(position, k.text)]
-            e.emit(If([(f"{comparison}({other.text}, {extreme}, {position})", update)]))
+            update: list[ir.Statement] = [ir.Assign(extreme, other.text), ir.Assign(position, k.text)]
+            e.emit(ir.If([(f"{comparison}({other.text}, {extreme}, {position})", update)]))
     return Expr(position, depth)
 
 
@@ -179,10 +163,10 @@ def emit_dot(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     depth, accumulator = e.index_depth(index), e.new_name("s")
     with e.hoist_to(depth):
         c_operation = f"add_{TYPE_SUFFIXES[node.dtype]}"
-        e.emit(Accumulator(c_type(node.dtype), accumulator, c_literal(0, node.dtype)))
-        with _open_step_loops(e, lengths, fold=Fold(c_operation, accumulator)) as inner:
+        e.emit(ir.Accumulator(c_type(node.dtype), accumulator, c_literal(0, node.dtype)))
+        with _open_step_loops(e, lengths, fold=ir.Fold(c_operation, accumulator)) as inner:
             term = emit_term(inner)
-            e.emit(Accumulate(c_operation, accumulator, index_text(inner[-1]), term))
+            e.emit(ir.Accumulate(c_operation, accumulator, index_text(inner[-1]), term))
     return Expr(accumulator, depth)
 
 
@@ -193,11 +177,11 @@ def emit_serial_scan(e: ElementEmitter, node: Node, index: tuple[Index, ...]) ->
     position = index_text(index[axis])
     start, end = (position, str(node.shape[axis] - 1)) if node.params["reverse"] else ("0", position)
     with e.hoist_to(depth):
-        e.emit(Declare(c_type(node.dtype), accumulator, identity_element(operation, node.dtype)))
-        with e.loop(For(Axis.SERIAL, k, start=start, end=end)):
+        e.emit(ir.Declare(c_type(node.dtype), accumulator, identity_element(operation, node.dtype)))
+        with e.loop(ir.For(ir.Axis.SERIAL, k, start=start, end=end)):
             inner = Expr(k, len(e.scopes) - 1)
             term = e.emit_element(operand, (*index[:axis], inner, *index[axis + 1 :]))
-            e.emit(Assign(accumulator, combine(operation, node.dtype, accumulator, term.text)))
+            e.emit(ir.Assign(accumulator, combine(operation, node.dtype, accumulator, term.text)))
     return Expr(accumulator, depth)
 
 
@@ -213,19 +197,6 @@ def _operand_index(node: Node, index: Sequence[Index], inner: Sequence[Index]) -
 
 Accumulators = list[tuple[str, str]]  # C variables of each output: the value, and the position of an argmin or argmax
 Slots = dict[int, list[int]]  # by node id, where warps leave their partial results of each output
-
-
-class Broadcast(Enum):
-    """How all threads of a run get the result of a reduction."""
-
-    PER_BLOCK = auto()  # every block has reduced all elements
-    CLUSTER = auto()  # each block writes its partial result into the shared memory of the others
-    ATOMIC = auto()  # blocks combine their partial results by atomics in global memory
-    GATHER = auto()  # each block gathers the partial results of all blocks from global memory
-    HISTORY_WARP = auto()  # a single warp gathers them, for the history alone
-
-
-_TAKE_PREFIXES = {Broadcast.PER_BLOCK: "OWN_", Broadcast.HISTORY_WARP: "LATE_"}  # of the macros TAKE and TAKE_BEST
 
 
 def is_order_independent(root: Node) -> bool:
@@ -259,15 +230,15 @@ def declare_accumulators(e: LoopEmitter, root: Node) -> Accumulators:
     accumulators = []
     for _ in range(root.size):
         value, position = e.new_name("s"), e.new_name("s")
-        e.emit(Accumulator(c_type(dtype), value, _identity(root), position if _has_position(root) else ""))
+        e.emit(ir.Accumulator(c_type(dtype), value, _identity(root), position if _has_position(root) else ""))
         accumulators.append((value, position))
     return accumulators
 
 
-def list_folds(root: Node, accumulators: Accumulators) -> list[Fold]:
+def list_folds(root: Node, accumulators: Accumulators) -> list[ir.Fold]:
     """Return what a loop accumulates of a reduction."""
     has_position = _has_position(root)
-    return [Fold(_c_operation(root), value, position if has_position else "") for value, position in accumulators]
+    return [ir.Fold(_c_operation(root), value, position if has_position else "") for value, position in accumulators]
 
 
 def accumulate(
@@ -302,7 +273,7 @@ def _accumulate_element(
     term = e.emit_element(root.inputs[0], element)
     # a thread visits positions in ascending order
     positions = (best_position, index_text(element[axes[0]])) if _has_position(root) else ("", "")
-    e.emit(Accumulate(_c_operation(root), best, e.current.variable, term.text, *positions, guard, is_repeated))
+    e.emit(ir.Accumulate(_c_operation(root), best, e.current.variable, term.text, *positions, guard, is_repeated))
 
 
 def _c_operation(root: Node) -> str:
@@ -325,19 +296,21 @@ def emit_warp_partials(
     for root in reductions:
         for (value, position), slot in zip(accumulators[root.id], slots[root.id], strict=True):
             position = position if _has_position(root) else ""
-            e.emit(Reduce(Phase.WARP, _c_operation(root), slot, value, position))
+            e.emit(ir.Reduce(ir.Phase.WARP, _c_operation(root), slot, value, position))
 
 
-def emit_block_partials(e: LoopEmitter, reductions: list[Node], slots: Slots, strategies: dict[int, Broadcast]) -> None:
+def emit_block_partials(
+    e: LoopEmitter, reductions: list[Node], slots: Slots, strategies: dict[int, ir.Broadcast]
+) -> None:
     """Emit the reduction within each block and its publication to the others, each reduction by another warp."""
-    shared_slots = [(r, slot) for r in reductions if strategies[r.id] != Broadcast.PER_BLOCK for slot in slots[r.id]]
+    shared_slots = [(r, slot) for r in reductions if strategies[r.id] != ir.Broadcast.PER_BLOCK for slot in slots[r.id]]
     if shared_slots:
-        e.emit(Barrier(BarrierScope.BLOCK))
+        e.emit(ir.Barrier(ir.BarrierScope.BLOCK))
     for number, (root, slot) in enumerate(shared_slots):
-        phase = Phase.ATOMIC if strategies[root.id] == Broadcast.ATOMIC else Phase.PUBLISH
+        phase = ir.Phase.ATOMIC if strategies[root.id] == ir.Broadcast.ATOMIC else ir.Phase.PUBLISH
         identity = "" if _has_position(root) else _identity(root)
-        e.emit(Reduce(phase, _c_operation(root), slot, identity=identity, turn=number))
-        if strategies[root.id] == Broadcast.ATOMIC:
+        e.emit(ir.Reduce(phase, _c_operation(root), slot, identity=identity, turn=number))
+        if strategies[root.id] == ir.Broadcast.ATOMIC:
             e.resources.n_atomic_slots = max(e.resources.n_atomic_slots, slot + 1)
 
 
@@ -346,8 +319,9 @@ def bind_extreme_value(
 ) -> None:
     """Bind the extreme that a block has found together with its position."""
     name = e.new_name("r")
-    text = f"OWN_VALUE({_c_operation(position)}, {slots[position.id][0]}, {accumulators[position.id][0][0]})"
-    e.emit(Let(c_type(extreme.dtype), name, text))
+    operation, slot, value = _c_operation(position), slots[position.id][0], accumulators[position.id][0][0]
+    take = ir.Take(ir.Broadcast.PER_BLOCK, operation, slot, value, is_value=True)
+    e.emit(ir.Let(c_type(extreme.dtype), name, take))
     e.bind(extreme, [name])
 
 
@@ -356,27 +330,23 @@ def bind_results(
     reductions: list[Node],
     slots: Slots,
     accumulators: dict[int, Accumulators],
-    strategies: dict[int, Broadcast],
+    strategies: dict[int, ir.Broadcast],
 ) -> None:
     """After the barrier, combine the partial results and bind the reductions to registers of every thread."""
-    gathered = [(r, slot) for r in reductions if strategies[r.id] == Broadcast.GATHER for slot in slots[r.id]]
+    gathered = [(r, slot) for r in reductions if strategies[r.id] == ir.Broadcast.GATHER for slot in slots[r.id]]
     for number, (root, slot) in enumerate(gathered):
         identity = "" if _has_position(root) else _identity(root)
-        e.emit(Reduce(Phase.GATHER, _c_operation(root), slot, identity=identity, turn=number))
+        e.emit(ir.Reduce(ir.Phase.GATHER, _c_operation(root), slot, identity=identity, turn=number))
     if gathered:
-        e.emit(Barrier(BarrierScope.BLOCK))
+        e.emit(ir.Barrier(ir.BarrierScope.BLOCK))
     for root in reductions:
-        names, prefix = [], _TAKE_PREFIXES.get(strategies[root.id], "")
+        names, has_position = [], _has_position(root)
         for slot, (value, position) in zip(slots[root.id], accumulators[root.id], strict=True):
             names.append(e.new_name("r"))
-            if strategies[root.id] == Broadcast.ATOMIC:
-                text = f"MET({_c_operation(root)}, {slot})"
-            elif root.kind is Kind.REDUCTION:
-                text = f"{prefix}TAKE({_c_operation(root)}, {_identity(root)}, {slot}, {value})"
-            else:
-                text = f"{prefix}TAKE_BEST({_c_operation(root)}, {slot}, {position})"
-            e.emit(Let(c_type(root.dtype), names[-1], text))
+            identity, accumulator = ("", position) if has_position else (_identity(root), value)
+            take = ir.Take(strategies[root.id], _c_operation(root), slot, accumulator, identity)
+            e.emit(ir.Let(c_type(root.dtype), names[-1], take))
         e.bind(root, names)
     e.hazards.pending_resets += [
-        slot for r in reductions if strategies[r.id] == Broadcast.ATOMIC for slot in slots[r.id]
+        slot for r in reductions if strategies[r.id] == ir.Broadcast.ATOMIC for slot in slots[r.id]
     ]

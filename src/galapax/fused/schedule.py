@@ -42,7 +42,7 @@ from galapax.fused.cost_model import (
     MIN_BRANCH_OPS,
     MIN_GROUP_STEPS,
     MIN_PARALLEL_ELEMENTS,
-    TEAM_BARRIER_OPS,
+    RUN_BARRIER_OPS,
 )
 
 
@@ -50,12 +50,14 @@ class LaunchShape(NamedTuple):
     """How runs are distributed over a device.
 
     blocks_per_run: thread blocks that share a run: one, a cluster, or a grid. runs_per_sm: runs that share a streaming
-    multiprocessor. for_cpu: code for one CPU thread, written to be vectorised.
+    multiprocessor. for_cpu: code for one CPU thread, written to be vectorised. is_emulated: the code of a GPU's
+    schedule in C for one CPU thread, for tests.
     """
 
     blocks_per_run: int = 1
     runs_per_sm: int = 1
     for_cpu: bool = False
+    is_emulated: bool = False
 
     @property
     def is_latency_bound(self) -> bool:
@@ -388,7 +390,7 @@ def plan_stages(
     materialised = _choose_materialised(order, set(required))
     materialised = _materialise_selects(order, materialised, required, available)
     stages = _assign_stages(order, materialised, available)
-    barrier_ops = BARRIER_OPS if blocks_per_run == 1 else TEAM_BARRIER_OPS * blocks_per_run
+    barrier_ops = BARRIER_OPS if blocks_per_run == 1 else RUN_BARRIER_OPS * blocks_per_run
     # recompute what was materialised only to save work, where that removes a barrier that costs more
     for node in reversed(order):
         if node.id in materialised and node.id not in required:

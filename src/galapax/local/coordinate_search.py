@@ -55,20 +55,24 @@ class CoordinateModel:
 
     def __init__(self, start: float) -> None:
         self.t, self.y = [start], [0.0]
+        self.failures: set[float] = set()  # those of t whose evaluation failed; they have the worst of the other values
         self.next_refinement, self.refinements = FIRST_REFINEMENT, 0
 
     @property
     def best(self) -> float:
         return self.t[int(np.argmin(self.y))]
 
-    def add(self, t: float, y: float) -> None:
+    def add(self, t: float, change: float) -> None:
+        """Add a point and how the objective changed there from the best one; NaN where the evaluation failed."""
+        if np.isnan(change):
+            self.failures.add(t)
         self.t.append(t)
-        self.y.append(y)
+        self.y.append(max(self.y) if np.isnan(change) else min(self.y) + change)
 
     def propose(self) -> float:
         """Where to evaluate next."""
         if len(self.t) >= self.next_refinement and self.refinements < MAX_REFINEMENTS:
-            t = self.minimize_parabola()
+            t = self.refine_minimum()
             if t is not None:
                 self.refinements += 1
                 return t
@@ -85,14 +89,19 @@ class CoordinateModel:
         gap = int(np.argmax(np.diff(ends)))
         return float(np.clip(0.5 * (ends[gap] + ends[gap + 1]), 0.0, 1.0))
 
-    def minimize_parabola(self) -> float | None:
-        """The minimiser of a parabola through the best point and its neighbours, None where it promises nothing."""
+    def refine_minimum(self) -> float | None:
+        """The minimiser of a parabola through the best point and its neighbours, None where it promises nothing.
+
+        Of a neighbour that failed, the middle between: the minimum may lie where evaluations begin to fail.
+        """
         order = np.argsort(self.t)
         t, y = np.array(self.t)[order], np.array(self.y)[order]
         k = int(np.argmin(y))
         if not 0 < k < len(t) - 1:
             return None
         left, right = t[k] - t[k - 1], t[k + 1] - t[k]
+        if t[k - 1] in self.failures or t[k + 1] in self.failures:
+            return float(0.5 * (t[k] + (t[k + 1] if t[k + 1] in self.failures else t[k - 1])))
         down, up = (y[k] - y[k - 1]) / left, (y[k + 1] - y[k]) / right
         curvature = (up - down) / (left + right)
         if not curvature > 0:
@@ -127,6 +136,8 @@ class CoordinateModel:
         share = (np.arange(CANDIDATES_PER_GAP) + 0.5) / CANDIDATES_PER_GAP
         z = np.r_[0.0, 1.0, (ends[:-1, None] + np.diff(ends)[:, None] * share).ravel()]
         z = z[np.abs(z[:, None] - np.array(self.t)[None, :]).min(axis=1) >= MIN_DISTANCE]
+        if not len(z):  # points lie everywhere
+            return self.split_largest_gap()
         cross = matern(z[:, None] - t[None, :], length)
         mean = np.column_stack([np.ones_like(z), z - 0.5, (z - 0.5) ** 2]) @ trend + cross @ weights
         residual = y - basis @ trend
@@ -191,5 +202,4 @@ class CoordinateSearch:
             if np.isnan(value):
                 return
             for variable, row, t in zip(self.variables, rows, proposals, strict=True):
-                change = float(log.objective[row] - value)
-                variable.add(float(t), max(variable.y) if np.isnan(change) else min(variable.y) + change)
+                variable.add(float(t), float(log.objective[row] - value))

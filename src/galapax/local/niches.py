@@ -70,6 +70,8 @@ STEP_NOISE = 0.1  # of a hop by the difference of two minima, share of its scale
 ACCURACY = 1e-10  # of the scores, share of the range between the quartiles of the first sample
 EQUAL = 1e-6  # two minima whose scores differ by less of that count as equally good
 LARGE = 1e299  # scores from here on are no values
+BASIN_SAMPLES = 50  # a variable whose basin is looked for at the end,
+BASIN_CANDIDATES = 3  # among those of the nearest known points
 PATTERN_STEP = 1e-4  # share of the box
 MIN_SIGMA = 1e-10  # of a first step
 MIN_WIDTH = 1e-15  # of a distribution
@@ -81,11 +83,12 @@ EFFORT = np.array([1.0, 1.0, 2.0, 1.0])  # evaluations of each kind, in proporti
 
 @dataclass
 class Minimum:
-    """A minimum: its place and score, how many uniform samples lay in its niche, and how many searches ended there."""
+    """A minimum: its place and score, how many samples led to it, and how many searches ended there."""
 
     x: np.ndarray  # (d,)
     score: float
-    samples: int = 0
+    samples: int = 0  # of the uniform ones from whose niches searches began
+    basin: int = 0  # of uniform ones, those from which the steepest way leads to it
     found: int = 1
     is_verified: bool = False  # no point of a small pattern around it is better
 
@@ -225,7 +228,7 @@ class NicheSearch:
     descends: bool = False
     minima: list[Minimum] = field(default_factory=list)
     evaluations: int = 0
-    n_samples: int = 0  # uniform ones that were clustered
+    n_basin: int = 0  # uniform samples whose basin was looked for
     rounds: list[Round] = field(default_factory=list)
     accuracy: float = 0.0  # of the scores; known after the first sample
     is_done: bool = False
@@ -238,6 +241,7 @@ class NicheSearch:
         self.random = np.random.default_rng(self.seed)
         self.known = VisitedPoints(self.dim)
         self.population = 4 + int(3 * math.log(self.dim))
+        self.uniform = [np.empty((0, self.dim))], [np.empty(0)]  # samples and their scores
         self.costs: list[float] = []  # evaluations of searches
         self.revisited = np.empty(
             0, int
@@ -249,9 +253,12 @@ class NicheSearch:
 
     @property
     def evaluations_left(self) -> int:
-        """Evaluations that are left, but for those that verify the minima."""
-        reserve = 0 if self.is_verifying else min(2 * self.dim * self.n_best, self.max_evaluations // 10)
-        return self.max_evaluations - self.evaluations - reserve
+        """Evaluations that are left, but for those that verify the minima and measure their basins."""
+        if self.is_verifying:
+            return self.max_evaluations - self.evaluations
+        pattern = min(2 * self.dim * self.n_best, self.max_evaluations // 10)
+        basins = min(BASIN_SAMPLES * self.dim * BASIN_CANDIDATES * ADD_POINTS, self.max_evaluations // 20)
+        return self.max_evaluations - self.evaluations - pattern - basins
 
     def best_minima(self) -> list[Minimum]:
         """The minima of interest."""
@@ -268,6 +275,9 @@ class NicheSearch:
             before, n_before, best = self.evaluations, self.n_best, self.best
             x, scale, n_searches, population = self.draw(kind, rounds[kind])
             x, scores = yield from self.evaluate(x)
+            if kind == UNIFORM:
+                self.uniform[0].append(x)
+                self.uniform[1].append(scores)
             if not self.n_rounds:
                 self.set_accuracy(scores)
             share = 1.0 if kind in (HOPS_BETWEEN_BEST, HOPS_IN_FUNNELS) else SELECTED_SHARE
@@ -300,6 +310,35 @@ class NicheSearch:
         is_verified = yield from self.compare_with_pattern(x.reshape(-1, self.dim), scores)
         for minimum, is_minimum in zip(minima, is_verified, strict=True):
             minimum.is_verified = bool(is_minimum)
+        yield from self.measure_basins()
+
+    def measure_basins(self) -> Moves:
+        """Count for each minimum the uniform samples from which the steepest way without a hill leads to it."""
+        x, scores = (np.concatenate(parts) for parts in self.uniform)
+        finite, known = np.flatnonzero(np.isfinite(scores)), self.known
+        ways = min(BASIN_CANDIDATES, len(known.x))
+        cost = max(1, ways * ADD_POINTS)
+        affordable = min(max(self.evaluations_left, 0) // cost, self.evaluations // (10 * cost))
+        rows = self.random.choice(finite, min(len(finite), BASIN_SAMPLES * self.dim, affordable), replace=False)
+        x, scores = x[rows], scores[rows]
+        if not len(x) or not ways:
+            return
+        distance = np.linalg.norm(x[:, None] - known.x, axis=2)
+        distance[scores[:, None] < known.score] = np.inf
+        nearest = np.argsort(distance, axis=1)[:, :ways]
+        length = np.take_along_axis(distance, nearest, axis=1)  # (n, ways)
+        shares = np.arange(1, ADD_POINTS + 1)[:, None] / (ADD_POINTS + 1)
+        points = x[:, None, None] + shares * (known.x[nearest] - x[:, None])[:, :, None]  # (n, ways, points, d)
+        _, values = yield from self.evaluate(points.reshape(-1, self.dim))
+        values = values.reshape(*nearest.shape, ADD_POINTS)
+        with np.errstate(invalid="ignore"):
+            slope = (scores[:, None] - values[:, :, 0]) / np.maximum(length, MIN_WIDTH)
+        slope = np.where(np.isfinite(length) & np.all(values <= scores[:, None, None], axis=2), slope, -np.inf)
+        for row in nearest[np.arange(len(x)), np.argmax(slope, axis=1)]:  # the nearest one where each way has a hill
+            minimum = known.minimum[row]
+            if minimum is not None:
+                minimum.basin += 1
+        self.n_basin = len(x)
 
     def compare_with_pattern(self, x: np.ndarray, scores: np.ndarray) -> Answers:
         """Whether no point of a small pattern around each point is better (k,), of the first ones if few are left."""
@@ -457,7 +496,6 @@ class NicheSearch:
     ) -> Moves:
         """Search in the niches that are new, as far as evaluations allow."""
         if kind == UNIFORM:
-            self.n_samples += len(x)
             for row in -1 - niche[niche < 0]:
                 self.count_samples(row, 1)
         starts = np.flatnonzero(niche == np.arange(len(niche)))

@@ -1,4 +1,6 @@
-"""Gradient-based refinement of the best points of R runs as one program, pure. local/lbfgs.py describes the descent.
+"""Gradient-based refinement of the best points of R runs, pure: as one program, and in the box also step by step.
+
+local/lbfgs.py describes the descent.
 
 The cost is counted in evaluations: 1 for the values at a point and 4 for a gradient there. Reverse-mode derivatives
 cost at most about that multiple of the function, for any number of variables (Griewank & Walther, Evaluating
@@ -8,18 +10,21 @@ Derivatives (2008), section 4.6).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from galapax.core.problem import Bounds, Shape
 from galapax.local import augmented_lagrangian, lbfgs, sqp
 from galapax.local.augmented_lagrangian import Interval, LagrangianDescent
 from galapax.local.lbfgs import ENDED, Descent
 from galapax.local.sqp import SQPState
+from galapax.numerics.jaxpr import isolate
 from galapax.operators.constraint_handling import minimum_norm_step
 
 if TYPE_CHECKING:
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
     from galapax.objective.traced import Formulas
 
 GRADIENT_COST = 4  # evaluations that a gradient counts for, besides the 1 of the value
+STEP_COST = 1 + GRADIENT_COST
+PROBES = 3  # evaluations that check a gradient: at x, and on both sides of it
 CHECK_DISTANCE = {8: 1e-5, 4: 1e-3}  # of the box: distance of the points that check the gradient, by bytes of the dtype
 BINDING_STEPS = 4  # final Newton steps onto the binding constraints
 MAX_SQP_STEPS = 100
@@ -37,72 +44,167 @@ SQP_CORRECTIONS = 2  # second-order corrections of each step
 FIRST_CURVATURES = np.array([1.0, 10.0])  # first Hessians of two searches: where one gets stuck, the other may not
 BINDING_DISTANCE = 1e-4  # scaled distance within which a constraint with a multiplier counts as binding
 
-DescentState = TypeVar("DescentState", Descent, LagrangianDescent)
-
 
 class RefinedRuns(NamedTuple):
     """The refined points of R runs."""
 
-    x: Array  # (R, d)
-    value: Array  # (R,)
-    violation: Array  # (R,), 0 without constraints
-    evaluations: Array  # (R,), 0 for runs that were left alone
-    smooth: Array  # (R,) bool: the gradient agreed with the function
-    expected_gain: Array  # (R,), decrease of the value that the next step would predict
+    x: Array | np.ndarray  # (R, d)
+    value: Array | np.ndarray  # (R,)
+    violation: Array | np.ndarray  # (R,), 0 without constraints
+    evaluations: Array | np.ndarray  # (R,), 0 for runs that were left alone
+    smooth: Array | np.ndarray  # (R,) bool: the gradient agreed with the function
+    expected_gain: Array | np.ndarray  # (R,), decrease of the value that the next step would predict
 
 
 def min_evaluations(shape: Shape) -> int:
     """Return the smallest number of evaluations with which a refinement can improve anything."""
-    return _fixed_cost(shape) + 4 * (1 + GRADIENT_COST)
+    return _fixed_cost(shape) + 4 * STEP_COST
 
 
 def _fixed_cost(shape: Shape) -> int:
     """Return the evaluations before the first step and after the last one."""
     count = shape.ineq + shape.eq
     if not count:
-        return 3 * (1 + GRADIENT_COST) + 1
+        return PROBES * (1 + GRADIENT_COST) + 1
     return 1 + GRADIENT_COST * (1 + count) + 2 * (1 + GRADIENT_COST) + BINDING_STEPS * (1 + GRADIENT_COST * count) + 3
 
 
-def refine(formulas: Formulas, consts: Constants, bounds: Bounds, x: Array, limit: Array, target: Array) -> RefinedRuns:
-    """Refine x (R, d), each with at most limit (R,) evaluations; runs with fewer than `min_evaluations` stay as is.
+class BoxDescents(NamedTuple):
+    """Descents of R runs inside the box, between two evaluations of their trials.
 
-    Without constraints a run ends once its value is at most `target`.
+    The first evaluations are at x and on both sides of it: they check the gradient there. Then the descents begin.
     """
-    method = _refine_constrained if formulas.shape.constrained else _refine_in_box
-    is_affordable = limit >= min_evaluations(formulas.shape)
-    return method(formulas, consts, bounds, x, jnp.where(is_affordable, limit, 0), target)
+
+    descent: Descent  # of each run
+    spent: Array  # (R,) evaluations
+    is_active: Array  # (R,) bool
+    smooth: Array  # (R,) bool: the gradient agreed with the function
+    n_probes: Array  # evaluated so far, of `PROBES`
+    probe_values: Array  # (PROBES, R): at x, and on both sides of it
+    probe_gradients: Array  # (PROBES, R, d)
 
 
-def _refine_in_box(
-    formulas: Formulas, consts: Constants, bounds: Bounds, x: Array, limit: Array, target: Array
-) -> RefinedRuns:
+def evaluate_gradients(formulas: Formulas, consts: Constants, points: Array, limit: Array) -> tuple[Array, Array]:
+    """Return values (R,) and gradients (R, d) at points (R, d), with the same bits in every program."""
+
     def evaluate(points: Array) -> tuple[Array, Array]:
         with_gradient = jax.value_and_grad(_sum_rows(lambda p: formulas.facts(consts, p)[:, 0]), has_aux=True)
         (_, values), gradients = with_gradient(points)
         return values, gradients
 
-    _, gradients = evaluate(x)
-    smooth, steps, slope_changes = _check_gradient(evaluate, x, gradients * bounds.span, bounds)
-    start = jax.vmap(lbfgs.store_pair)(jax.vmap(lbfgs.begin)(x), steps, slope_changes)
-
-    def step(state: Descent) -> Descent:
-        return jax.vmap(lambda s, v, g: lbfgs.tell(s, v, g, bounds, target, 0.0))(state, *evaluate(state.trial))
-
-    spent = jnp.where(limit > 0, _fixed_cost(formulas.shape), 0).astype(jnp.int32)
-    state, spent = _iterate_until_done(step, lambda s: s.status != ENDED, start, spent, limit, smooth)
-    evaluation = formulas(consts, state.x)
-    violation, expected_gain = jnp.where(evaluation.failed, jnp.inf, 0), -jnp.sum(state.path * state.slope, axis=1)
-    return RefinedRuns(state.x, evaluation.fitness, violation, spent, smooth, expected_gain)
+    return isolate(jnp.max(limit) + 1, evaluate, points)
 
 
-def _refine_constrained(
+def begin_in_box(x: Array, limit: Array) -> BoxDescents:
+    """Create the state before the first evaluation of x (R, d); runs have at most limit (R,) evaluations."""
+    runs, is_affordable = x.shape[0], limit >= min_evaluations(Shape())
+    return BoxDescents(
+        descent=jax.vmap(lbfgs.begin)(x),
+        spent=jnp.where(is_affordable, _fixed_cost(Shape()), 0).astype(jnp.int32),
+        is_active=is_affordable,
+        smooth=jnp.ones(runs, bool),
+        n_probes=jnp.int32(0),
+        probe_values=jnp.zeros((PROBES, runs), x.dtype),
+        probe_gradients=jnp.zeros((PROBES, *x.shape), x.dtype),
+    )
+
+
+def refine_in_box(
     formulas: Formulas, consts: Constants, bounds: Bounds, x: Array, limit: Array, target: Array
-) -> RefinedRuns:
-    """Refine by sequential quadratic programming, then by the augmented Lagrangian.
+) -> BoxDescents:
+    """Descend from x (R, d), each with at most limit (R,) evaluations, or until its value is at most `target`.
 
-    The first makes long steps but satisfies equalities exactly; the second also uses their tolerance.
+    Runs with fewer than `min_evaluations` stay as they are.
     """
+
+    def evaluate(points: Array) -> tuple[Array, Array]:
+        return evaluate_gradients(formulas, consts, points, limit)
+
+    return _descend_in_box(begin_in_box(x, limit), evaluate, bounds, limit, target, jnp.iinfo(jnp.int32).max)
+
+
+def step_in_box(
+    state: BoxDescents, evaluation: tuple[Array, Array], bounds: Bounds, limit: Array, target: Array, n_steps: Array
+) -> BoxDescents:
+    """Compute one step of `refine_in_box` after another program evaluated the trials; the bits are the same.
+
+    n_steps: 1, as data, so that XLA compiles the same loop.
+    """
+
+    def evaluate(_: Array) -> tuple[Array, Array]:
+        return isolate(jnp.max(limit) + 1, lambda *values: values, *evaluation)
+
+    return _descend_in_box(state, evaluate, bounds, limit, target, n_steps)
+
+
+def _descend_in_box(
+    state: BoxDescents,
+    evaluate: Callable[[Array], tuple[Array, Array]],
+    bounds: Bounds,
+    limit: Array,
+    target: Array,
+    n_steps: ArrayLike,
+) -> BoxDescents:
+    """Evaluate and continue at most `n_steps` times, until no run is active."""
+
+    def body(carry: tuple[Array, BoxDescents]) -> tuple[Array, BoxDescents]:
+        i, state = carry
+        return i + 1, _tell_in_box(state, *evaluate(state.descent.trial), bounds, limit, target)
+
+    def goes_on(carry: tuple[Array, BoxDescents]) -> Array:
+        i, state = carry
+        return (i < n_steps) & jnp.any(state.is_active)
+
+    return lax.while_loop(goes_on, body, (jnp.int32(0), state))[1]
+
+
+def _tell_in_box(
+    state: BoxDescents, values: Array, gradients: Array, bounds: Bounds, limit: Array, target: Array
+) -> BoxDescents:
+    """Continue with the values and gradients of the trials."""
+
+    def probe(state: BoxDescents, values: Array, gradients: Array) -> tuple[BoxDescents, Array, Array]:
+        """Record a probe; return values and gradients at x, too, with which the descents begin after the last one."""
+        probe_values = state.probe_values.at[state.n_probes].set(values)
+        probe_gradients = state.probe_gradients.at[state.n_probes].set(gradients)
+        x, slopes = state.descent.x, probe_gradients[0] * bounds.span
+        sides = _points_on_both_sides(x, slopes, bounds)
+        smooth, step, slope_change = _compare_sides(sides, probe_values[1:], probe_gradients[1:], slopes, bounds)
+        n_probes = state.n_probes + 1
+        is_checked = n_probes == PROBES
+        descent = jax.tree.map(
+            partial(jnp.where, is_checked), jax.vmap(lbfgs.store_pair)(state.descent, step, slope_change), state.descent
+        )
+        trial = jnp.where(is_checked, x, sides[jnp.minimum(state.n_probes, 1)])
+        checked = state._replace(
+            descent=descent._replace(trial=trial),
+            is_active=state.is_active & (smooth | ~is_checked),
+            smooth=smooth | ~is_checked,
+            n_probes=n_probes,
+            probe_values=probe_values,
+            probe_gradients=probe_gradients,
+        )
+        return checked, probe_values[0], probe_gradients[0]
+
+    was_checked = state.n_probes == PROBES
+    state, values, gradients = lax.cond(was_checked, lambda *unchanged: unchanged, probe, state, values, gradients)
+    tell = jax.vmap(lambda state, value, gradient: lbfgs.tell(state, value, gradient, bounds, target, 0.0))
+    descends = state.is_active & (state.n_probes == PROBES)
+    descent = _select_runs(descends, tell(state.descent, values, gradients), state.descent)
+    spent = state.spent + jnp.where(state.is_active & was_checked, STEP_COST, 0).astype(jnp.int32)
+    is_active = state.is_active & (descent.status != ENDED) & (spent + STEP_COST <= limit)
+    return state._replace(descent=descent, spent=spent, is_active=is_active)
+
+
+def refine_under_constraints(
+    formulas: Formulas, consts: Constants, bounds: Bounds, x: Array, limit: Array
+) -> RefinedRuns:
+    """Refine x (R, d) by sequential quadratic programming, then by the augmented Lagrangian.
+
+    The first makes long steps but satisfies equalities exactly; the second also uses their tolerance. Each run has at
+    most limit (R,) evaluations; those with fewer than `min_evaluations` stay as they are.
+    """
+    limit = jnp.where(limit >= min_evaluations(formulas.shape), limit, 0)
     sqp_spent = jnp.zeros(x.shape[0], jnp.int32)
     if MIN_SQP_VARIABLES <= x.shape[1] + formulas.shape.eq <= MAX_SQP_VARIABLES:
         budget = limit - _fixed_cost(formulas.shape)
@@ -134,17 +236,26 @@ def _refine_constrained(
         (_, (values, constraints)), gradients = jax.value_and_grad(lagrangian_sum, has_aux=True)(points)
         return values, gradients, constraints
 
-    def step(state: LagrangianDescent) -> LagrangianDescent:
+    def is_running(state: LagrangianDescent, spent: Array) -> Array:
+        return ~state.ended & (spent + STEP_COST <= limit) & smooth
+
+    def body(carry: tuple[LagrangianDescent, Array]) -> tuple[LagrangianDescent, Array]:
+        state, spent = carry
+        is_active = is_running(state, spent)
         tell = jax.vmap(augmented_lagrangian.tell, in_axes=(0, 0, 0, 0, 0, None))
-        return tell(state, *evaluate(state.descent.trial, state), interval, bounds)
+        new = tell(state, *evaluate(state.descent.trial, state), interval, bounds)
+        return _select_runs(is_active, new, state), spent + jnp.where(is_active, STEP_COST, 0).astype(spent.dtype)
 
     start = jax.vmap(augmented_lagrangian.begin)(x, multipliers)
     weights = jax.vmap(jax.grad(augmented_lagrangian.lagrangian_value))(outputs, multipliers, start.penalty, interval)
     slope = jnp.sum(weights[..., None] * slopes, axis=1)
-    smooth, steps, changes = _check_gradient(lambda points: evaluate(points, start)[:2], x, slope, bounds)
+    sides = _points_on_both_sides(x, slope, bounds)
+    # a loop, as it is one copy of the functions to compile
+    side_values, side_gradients, _ = lax.map(lambda points: evaluate(points, start), sides)
+    smooth, steps, changes = _compare_sides(sides, side_values, side_gradients, slope, bounds)
     start = start._replace(descent=jax.vmap(lbfgs.store_pair)(start.descent, steps, changes))
     spent = sqp_spent + jnp.where(limit > 0, _fixed_cost(formulas.shape), 0).astype(jnp.int32)
-    state, spent = _iterate_until_done(step, lambda s: ~s.ended, start, spent, limit, smooth)
+    state, spent = lax.while_loop(lambda carry: jnp.any(is_running(*carry)), body, (start, spent))
     end = state.descent.x
     projected = _project_onto_binding(formulas, consts, bounds, end, state.multipliers != 0, units)
     best_x, value, violation = _select_best(formulas, consts, jnp.stack([x, end, projected]))
@@ -245,39 +356,8 @@ def _sum_rows(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Arr
     return total
 
 
-def _iterate_until_done(
-    step: Callable[[DescentState], DescentState],
-    continues: Callable[[DescentState], Array],
-    start: DescentState,
-    spent: Array,
-    limit: Array,
-    smooth: Array,
-) -> tuple[DescentState, Array]:
-    """Step until every run has ended or spent its evaluations; return the states and the evaluations spent (R,)."""
-    step_cost = 1 + GRADIENT_COST
-
-    def is_running(state: DescentState, spent: Array) -> Array:
-        return continues(state) & (spent + step_cost <= limit) & smooth
-
-    def body(carry: tuple[DescentState, Array]) -> tuple[DescentState, Array]:
-        state, spent = carry
-        is_active = is_running(state, spent)
-        return _select_runs(is_active, step(state), state), spent + jnp.where(is_active, step_cost, 0).astype(
-            spent.dtype
-        )
-
-    state, spent = lax.while_loop(lambda carry: jnp.any(is_running(*carry)), body, (start, spent))
-    return state, spent
-
-
-def _check_gradient(
-    evaluate: Callable[[Array], tuple[Array, Array]], x: Array, slopes: Array, bounds: Bounds
-) -> tuple[Array, Array, Array]:
-    """Check the slopes at x (R, d) against values on both sides; return whether they agree (R,) and a first pair.
-
-    The pair for L-BFGS is the step from one side to the other and the change of slope over it, both (R, d). A gradient
-    that is zero, wrong or NaN (of a rounded, counted or stopped quantity) is found here.
-    """
+def _points_on_both_sides(x: Array, slopes: Array, bounds: Bounds) -> Array:
+    """Return two points (2, R, d) beside x (R, d), along the slopes; the values there check the gradient."""
     dim, dtype = x.shape[1], x.dtype
     at_bound = jax.vmap(lambda x, slope: lbfgs.is_at_bound(x, slope, bounds))(x, slopes)
     slopes_inside = jnp.where(at_bound, 0, slopes)
@@ -285,12 +365,21 @@ def _check_gradient(
     zigzag = jnp.where(jnp.arange(dim) % 2 == 0, 1.0, -1.0).astype(dtype)
     direction = jnp.where(largest > 0, slopes_inside / jnp.where(largest > 0, largest, 1), zigzag)
     offset = CHECK_DISTANCE[dtype.itemsize] * bounds.span * direction
-    sides = jnp.clip(jnp.stack([x + offset, x - offset]), bounds.lower, bounds.upper)
-    values, gradients = lax.map(evaluate, sides)  # a loop, as it is one copy of the functions to compile
+    return jnp.clip(jnp.stack([x + offset, x - offset]), bounds.lower, bounds.upper)
+
+
+def _compare_sides(
+    sides: Array, values: Array, gradients: Array, slopes: Array, bounds: Bounds
+) -> tuple[Array, Array, Array]:
+    """Check the slopes between two sides (2, R, d) against the values there; return whether they agree (R,) and a pair.
+
+    The pair for L-BFGS is the step from one side to the other and the change of slope over it, both (R, d). A gradient
+    that is zero, wrong or NaN (of a rounded, counted or stopped quantity) is found here.
+    """
     step, slope_change = (sides[0] - sides[1]) / bounds.span, (gradients[0] - gradients[1]) * bounds.span
     directional = jnp.sum(gradients * bounds.span * step, axis=2)
     measured, expected = values[0] - values[1], 0.5 * (directional[0] + directional[1])
-    noise = 64 * jnp.finfo(dtype).eps * jnp.sum(jnp.abs(values), axis=0)
+    noise = 64 * jnp.finfo(values.dtype).eps * jnp.sum(jnp.abs(values), axis=0)
     tolerance = 0.05 * jnp.sum(jnp.abs(directional), axis=0) + noise
     agrees = jnp.abs(measured - expected) <= tolerance  # never for NaN
     return agrees & jnp.all(jnp.isfinite(slopes), axis=1) & jnp.any(slopes != 0, axis=1), step, slope_change

@@ -14,11 +14,10 @@ import numpy as np
 
 from galapax.local.log import SampleLog
 from galapax.local.trust_region import minimize_in_ball
+from galapax.operators.surrogate import AGREEMENT, BEST_WEIGHT
 
-AGREEMENT = 0.85  # Kendall's tau of model and function from which on the model ranks the rest
 MIN_COMPARED = 15  # latest points that are compared, at least
 MAX_STALL_SHARE = 1e-12
-BEST_WEIGHT = 20.0
 
 Moves = Generator[np.ndarray, np.ndarray, None]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from galapax.local.log import SampleLog
 
-RIDGE = 1e-9  # of interpolation, relative to the largest entry of the kernel
+INTERPOLATION_RIDGE = 1e-9  # of interpolation, relative to the largest entry of the kernel
 MAX_ACTIVE_SET_STEPS = 4  # times the number of variables
 INFEASIBILITY_TOLERANCE = 1e-10  # of a solution of the models, in units of the constraints' scales
 SAFETY = 1e-9  # by which inequalities are kept, in the same units, so that rounding does not break them
@@ -64,7 +64,7 @@ def fit_minimum_change(
     prior = prior * scale**2
     residual = values - 0.5 * curvatures(u, prior)
     kernel = 0.5 * (u @ u.T) ** 2
-    diagonal = np.full(n, RIDGE * max(1.0, float(kernel.max())))
+    diagonal = np.full(n, INTERPOLATION_RIDGE * max(1.0, float(kernel.max())))
     if ridge is not None:
         diagonal += ridge
     system = np.zeros((n + d + 1, n + d + 1))

@@ -33,6 +33,7 @@ __all__ = [
     "closest_to_ideal",
     "epsilon_additive",
     "gd",
+    "gd_plus",
     "hypervolume",
     "hypervolume_2d",
     "hypervolume_3d",
@@ -219,13 +220,13 @@ def volume(points: np.ndarray, corner: np.ndarray) -> float:
     return float(moocore().hypervolume(inside, ref=corner)) if len(inside) else 0.0
 
 
-def moocore() -> ModuleType:
+def moocore(purpose: str = "hypervolume") -> ModuleType:
     """The package that measures hypervolumes of any number of objectives exactly."""
     try:
         return importlib.import_module("moocore")
     except ImportError:
         raise MissingPackage(
-            "hypervolume needs the package moocore: pip install moocore; hypervolume_2d, hypervolume_3d and "
+            f"{purpose} needs the package moocore: pip install moocore; hypervolume_2d, hypervolume_3d and "
             "hypervolume_estimate need nothing."
         ) from None
 
@@ -256,6 +257,12 @@ def gd(front: ArrayLike, true_front: ArrayLike) -> float:
     """
     points, true = _two(front, true_front)
     return float(np.mean(_nearest(true, points, lambda difference: difference)))
+
+
+def gd_plus(front: ArrayLike, true_front: ArrayLike) -> float:
+    """As `gd`, where only the objectives in which a point is worse than the true one count (Ishibuchi et al. 2015)."""
+    points, true = _two(front, true_front)
+    return float(np.mean(_nearest(true, points, lambda difference: np.maximum(-difference, 0))))
 
 
 def epsilon_additive(front: ArrayLike, true_front: ArrayLike) -> float:
@@ -366,7 +373,7 @@ def by_generation(
         corner = signs * _corner(reference, result.F)
         measures["hypervolume"] = lambda points: volume(points, corner)
     if true_front is not None:
-        _, true = _two(np.zeros((1, result.F.shape[1])), signs * _front(true_front, "true_front"))
+        true = signs * _two(np.zeros((1, result.F.shape[1])), true_front)[1]
         measures["igd"] = lambda points: igd(points, true) if len(points) else np.nan
         measures["igd_plus"] = lambda points: igd_plus(points, true) if len(points) else np.nan
     out: dict[str, list[list[float]]] = {name: [] for name in measures}

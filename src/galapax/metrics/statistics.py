@@ -291,6 +291,18 @@ def friedman(table: ArrayLike) -> Friedman:
     return Friedman(p, ranks.mean(axis=0))
 
 
+def critical_difference(n_problems: int, n_algorithms: int, level: float = 0.05) -> float:
+    """Return by how much average ranks must differ for two algorithms to differ significantly, by Nemenyi's test.
+
+    Nemenyi (1963), as in Demšar (2006), JMLR 7:1-30, section 3.2.2: q sqrt(k (k + 1) / 6N), with the studentised range
+    q / sqrt(2). It accounts for all pairs. Ranks, and so this test, depend on which other algorithms are compared.
+    """
+    from scipy import stats
+
+    quantile = float(stats.studentized_range.ppf(1 - level, n_algorithms, np.inf)) / math.sqrt(2)
+    return quantile * math.sqrt(n_algorithms * (n_algorithms + 1) / (6 * n_problems))
+
+
 class Comparison(NamedTuple):
     first: str
     second: str

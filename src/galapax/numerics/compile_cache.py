@@ -27,6 +27,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
@@ -49,8 +50,11 @@ LAPACK_MODULES = ("cython_blas", "cython_lapack")
 
 
 @lru_cache(maxsize=1)
-def preload() -> None:
-    """Import the two modules, once. Where that does not work JAX imports them in its own way."""
+def preload_lapack() -> None:
+    """Import the two modules of SciPy that JAX needs for LAPACK, without the rest of scipy.linalg, which takes longer.
+
+    Where that does not work JAX imports them in its own way.
+    """
     if "scipy.linalg" in sys.modules:
         return
     scipy = importlib.util.find_spec("scipy")
@@ -179,7 +183,7 @@ def _prepare_lapack() -> None:
 
     A program loaded from disk was lowered elsewhere, and its calls would have no target.
     """
-    preload()
+    preload_lapack()
     try:
         jaxlib.lapack.prepare_lapack_call("potrf_ffi", np.float32)
     except Exception:  # another version of jaxlib: lowering does the same, in ten times the time
@@ -275,11 +279,45 @@ CompilerOptions = Mapping[str, str | bool]
 
 
 def may_precompile() -> bool:
-    """Whether other threads may compile programs before they are needed, as GALAPAX_PRECOMPILE says."""
+    """Return whether other threads may compile programs before they are needed, as GALAPAX_PRECOMPILE says."""
     return os.environ.get("GALAPAX_PRECOMPILE", "").lower() not in ("off", "0", "no")
 
 
 Output = TypeVar("Output")
+
+
+class ProgramCall(NamedTuple):
+    """A call of function(*static, *arguments), compiled with `static` as constants of the program.
+
+    A program is identified by all of it but the values of `arguments`, of which shapes, dtypes and devices count.
+
+    donate: positions of the arguments whose buffers are donated. quick: on a CPU, prefer a short compile time to fast
+    code. options: of the compiler.
+    """
+
+    function: Callable[..., Any]
+    static: tuple[object, ...]
+    arguments: tuple[Any, ...]
+    donate: tuple[int, ...] = ()
+    quick: bool = True
+    options: CompilerOptions | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """The key of its program in memory."""
+        leaves, tree = jax.tree.flatten(self.arguments)
+        kinds = tuple(map(leaf_kind, leaves))
+        return self.function, self.static, tree, kinds, self.donate, self._options, compile_settings()
+
+    @property
+    def file_name(self) -> str | None:
+        """The name of its program's file; None for a program that cannot be saved."""
+        settings = (self.donate, self._options, self.quick, bool(CONFIG.jax_enable_x64))
+        return program_name(self.function, self.static, self.arguments, settings)
+
+    @property
+    def _options(self) -> tuple[tuple[str, str | bool], ...]:
+        return tuple(sorted((self.options or {}).items()))
 
 
 class Program(NamedTuple):
@@ -344,34 +382,21 @@ class CompileCache:
         function: Callable[..., Output],
         static: tuple[object, ...],
         *arguments: object,
-        donate: tuple[int, ...] = (),
-        options: CompilerOptions | None = None,
-        quick: bool = True,
         timer: CompileTimer | None = None,
+        **settings: Any,
     ) -> Output:
-        """Call function(*static, *arguments) compiled, with `static` as constants of the program.
+        """Call function(*static, *arguments) compiled. settings: further fields of the ProgramCall."""
+        result: Output = self.program(ProgramCall(function, static, arguments, **settings), timer)(*arguments)
+        return result
 
-        donate: positions of the arguments whose buffers are donated. options: of the compiler. quick: on a CPU, prefer
-        a short compile time to fast code. timer: adds up the seconds that compiling took.
+    def program(self, call: ProgramCall, timer: CompileTimer | None = None) -> Program:
+        """Return the program of a call, which takes any arguments of the same shapes, dtypes and devices.
+
+        timer: adds up the seconds that compiling took. Raises OutOfMemory if the program's working memory is not free:
+        on a CPU the system would kill the process. Raises BeingCompiled if another thread is compiling it and the timer
+        does not wait.
         """
-        return self.program(function, static, arguments, donate, options, quick, timer)(*arguments)
-
-    def program(
-        self,
-        function: Callable[..., object],
-        static: tuple[object, ...],
-        arguments: tuple[object, ...],
-        donate: tuple[int, ...] = (),
-        options: CompilerOptions | None = None,
-        quick: bool = True,
-        timer: CompileTimer | None = None,
-    ) -> Program:
-        """Return the compiled program of `call`, which takes any arguments of the same shapes, dtypes and devices.
-
-        Raises OutOfMemory if its working memory is not free: on a CPU the system would kill the process. Raises
-        BeingCompiled if another thread is compiling it and the timer does not wait.
-        """
-        key = _program_key(function, static, arguments, donate, options)
+        key = call.key
         with self._lock:
             program = self._programs.get(key)
             if program is not None:
@@ -387,39 +412,30 @@ class CompileCache:
         if pending is not None:
             start = time.perf_counter()
             if is_first:
-                self._compile(
-                    pending, key, lambda: _compile_program(function, static, arguments, donate, options, quick)
-                )
+                self._compile(pending, key, call)
             program = pending.result()
             if timer is not None:
                 timer.compile_seconds += time.perf_counter() - start
         assert program is not None
-        if program.working_bytes > UNCHECKED_BYTES and program.working_bytes > (free := devices.free_memory()):
-            raise OutOfMemory(program.working_bytes, free)
-        return program
+        return _require_memory(program)
 
-    def find(
-        self,
-        function: Callable[..., object],
-        static: tuple[object, ...],
-        arguments: tuple[object, ...],
-        donate: tuple[int, ...] = (),
-        quick: bool = True,
-        on_disk: bool = True,
-    ) -> Program | None:
-        """Return the compiled program of `call` if it is in memory, or on disk; None if it must be compiled first."""
-        key = _program_key(function, static, arguments, donate, None)
+    def find(self, call: ProgramCall, on_disk: bool = True) -> Program | None:
+        """Return the program of a call if it is in memory, or on disk; None if it must be compiled first.
+
+        Raises OutOfMemory as `program` does.
+        """
+        key = call.key
         with self._lock:
             program = self._programs.get(key)
             if program is not None:
                 self._programs.move_to_end(key)
-            if program is not None or key in self._pending or not on_disk:
-                return program
-        program = _load_program(_file_name(function, static, arguments, donate, None, quick), arguments)
-        if program is not None:
-            with self._lock:
-                self._insert(key, program)
-        return program
+            is_missing = key in self._pending or not on_disk
+        if program is None and not is_missing:
+            program = _load_program(call.file_name, call.arguments)
+            if program is not None:
+                with self._lock:
+                    self._insert(key, program)
+        return None if program is None else _require_memory(program)
 
     def precompile(self, steps: Callable[[], Iterator[object]], when_compiling: bool = False) -> bool:
         """Compile programs in a background thread, one with each item of `steps`, until `precompiling` ends.
@@ -474,10 +490,10 @@ class CompileCache:
                 job = self._jobs.popleft()
             job()
 
-    def _compile(self, pending: Future[Program], key: Hashable, build: Callable[[], Program]) -> None:
+    def _compile(self, pending: Future[Program], key: Hashable, call: ProgramCall) -> None:
         """Compile a program, for which other threads may be waiting, and add it to the cache."""
         try:
-            program = build()
+            program = _compile_program(call)
         except BaseException as error:
             with self._lock:
                 del self._pending[key]
@@ -515,27 +531,75 @@ class CompileTimer:
         self.compile_seconds += time.perf_counter() - start
 
     def call(
-        self,
-        function: Callable[..., Output],
-        static: tuple[object, ...],
-        *arguments: object,
-        donate: tuple[int, ...] = (),
-        options: CompilerOptions | None = None,
-        quick: bool = True,
+        self, function: Callable[..., Output], static: tuple[object, ...], *arguments: object, **settings: Any
     ) -> Output:
         """Call through the cache that all runs share, see `CompileCache.call`."""
-        return PROGRAMS.call(function, static, *arguments, donate=donate, options=options, quick=quick, timer=self)
+        return PROGRAMS.call(function, static, *arguments, timer=self, **settings)
 
-    def program(
-        self,
-        function: Callable[..., object],
-        static: tuple[object, ...],
-        arguments: tuple[object, ...],
-        donate: tuple[int, ...] = (),
-        quick: bool = True,
-    ) -> Program:
+    def program(self, call: ProgramCall) -> Program:
         """Return a program of the cache that all runs share, see `CompileCache.program`."""
-        return PROGRAMS.program(function, static, arguments, donate, None, quick, self)
+        return PROGRAMS.program(call, self)
+
+
+class Stepped(NamedTuple):
+    """How long a program was computed step by step, in which call first, and which call has it compiled."""
+
+    seconds: float
+    first: weakref.ref[CompileTimer]  # every call has its own
+    compiling: weakref.ref[CompileTimer] | None
+
+
+MAX_STEPPED_SECONDS = 0.3  # of one program; compiling it takes about so long
+MAX_STEPPED_PROGRAMS = 256
+
+
+class StepSchedule:
+    """Decides which programs are computed step by step, by smaller ones that most objectives share.
+
+    A program is compiled once it pays, beside the steps: in the second call that needs it, or once stepping has taken
+    as long as compiling takes; then a single core compiles it, too. Until then little is compiled for a new objective.
+    """
+
+    def __init__(self) -> None:
+        self._stepped: OrderedDict[Hashable, Stepped] = OrderedDict()
+
+    def program(self, call: ProgramCall, clock: CompileTimer, idle_call: Callable[[], ProgramCall]) -> Program | None:
+        """Return the program of a call if it is in memory, on disk, or worth compiling now; None to step.
+
+        idle_call: makes the call with arguments that nobody else uses, for a background thread.
+        """
+        program = PROGRAMS.find(call, on_disk=False)
+        if program is not None:
+            return program
+        stepped = self._stepped.get(key := call.key)
+        if stepped is None:
+            return PROGRAMS.find(call)
+        is_compiling = stepped.compiling is not None and stepped.compiling() is clock
+        pays_alone = stepped.seconds >= MAX_STEPPED_SECONDS
+        if is_compiling or (not pays_alone and stepped.first() is clock):
+            return None
+        idle = idle_call()
+
+        def compile_program() -> Iterator[object]:
+            yield CompileTimer(waits=False).program(idle)
+
+        if PROGRAMS.precompile(compile_program):
+            self._stepped[key] = stepped._replace(compiling=weakref.ref(clock))
+            return None
+        return clock.program(call) if pays_alone else None
+
+    @contextlib.contextmanager
+    def timing(self, call: ProgramCall, clock: CompileTimer) -> Iterator[None]:
+        """Add the time of this thread in the context to that which the steps of a program have taken."""
+        key, start = call.key, time.thread_time()
+        yield
+        before = self._stepped.pop(key, Stepped(0.0, weakref.ref(clock), None))
+        self._stepped[key] = before._replace(seconds=before.seconds + time.thread_time() - start)
+        if len(self._stepped) > MAX_STEPPED_PROGRAMS:
+            self._stepped.popitem(last=False)
+
+
+STEPS = StepSchedule()
 
 
 def call(function: Callable[..., Output], static: tuple[object, ...], *arguments: object) -> Output:
@@ -549,8 +613,9 @@ def statistics() -> Statistics:
 
 
 def clear() -> None:
-    """Drop all programs of the cache that all runs share."""
+    """Drop all programs of the cache that all runs share, and forget which were stepped."""
     PROGRAMS.clear()
+    STEPS._stepped.clear()
 
 
 def count_compiled() -> int:
@@ -558,29 +623,11 @@ def count_compiled() -> int:
     return PROGRAMS.statistics().compiled
 
 
-def _program_key(
-    function: Callable[..., object],
-    static: tuple[object, ...],
-    arguments: tuple[object, ...],
-    donate: tuple[int, ...],
-    options: CompilerOptions | None,
-) -> Hashable:
-    leaves, tree = jax.tree.flatten(arguments)
-    kinds = tuple(map(leaf_kind, leaves))
-    return function, static, tree, kinds, donate, tuple(sorted((options or {}).items())), compile_settings()
-
-
-def _file_name(
-    function: Callable[..., object],
-    static: tuple[object, ...],
-    arguments: tuple[object, ...],
-    donate: tuple[int, ...],
-    options: CompilerOptions | None,
-    quick: bool,
-) -> str | None:
-    """Return the name of a program's file; None for a program that cannot be saved."""
-    settings = (donate, tuple(sorted((options or {}).items())), quick, bool(CONFIG.jax_enable_x64))
-    return program_name(function, static, arguments, settings)
+def _require_memory(program: Program) -> Program:
+    """Return a program, or raise OutOfMemory if its working memory is not free."""
+    if program.working_bytes > UNCHECKED_BYTES and program.working_bytes > (free := devices.free_memory()):
+        raise OutOfMemory(program.working_bytes, free)
+    return program
 
 
 def _load_program(name: str | None, arguments: tuple[object, ...]) -> Program | None:
@@ -589,33 +636,26 @@ def _load_program(name: str | None, arguments: tuple[object, ...]) -> Program | 
     return None if loaded is None else Program(loaded[0], *loaded[1])
 
 
-def _compile_program(
-    function: Callable[..., object],
-    static: tuple[object, ...],
-    arguments: tuple[object, ...],
-    donate: tuple[int, ...],
-    options: CompilerOptions | None,
-    quick: bool,
-) -> Program:
+def _compile_program(call: ProgramCall) -> Program:
     """Load a program from disk, or trace and compile it and save it there."""
-    name = _file_name(function, static, arguments, donate, options, quick)
-    loaded = _load_program(name, arguments)
+    name = call.file_name
+    loaded = _load_program(name, call.arguments)
     if loaded is not None:
         return loaded
 
     hits_before = jax_cache_hits()
     if on_cpu():
-        preload()
+        preload_lapack()
 
     # a new function each time: JAX caches traces per function object, so a program evicted here is freed there, too
     def program(*arguments: object) -> Any:
-        return function(*static, *arguments)
+        return call.function(*call.static, *arguments)
 
-    program.__name__ = program.__qualname__ = getattr(function, "__name__", "program")
-    lowered = jax.jit(program, donate_argnums=donate).lower(*arguments)
-    compiled = _compile_quickly(lowered) if quick and options is None and on_cpu() else None
+    program.__name__ = program.__qualname__ = getattr(call.function, "__name__", "program")
+    lowered = jax.jit(program, donate_argnums=call.donate).lower(*call.arguments)
+    compiled = _compile_quickly(lowered) if call.quick and call.options is None and on_cpu() else None
     if compiled is None:
-        compiled = lowered.compile(dict(options) if options else None)
+        compiled = lowered.compile(dict(call.options) if call.options else None)
     sizes = _program_bytes(compiled), _working_bytes(compiled)
     if name is not None and hits_before == jax_cache_hits():
         save(name, compiled, sizes)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -74,12 +76,12 @@ def tracing_for(platform: str) -> Iterator[None]:
 
 
 def tracing_for_fused() -> bool:
-    """Whether JAX traces for the fused backend, which has intrinsics of its own for random numbers."""
+    """Return whether JAX traces for the fused backend, which has intrinsics of its own for random numbers."""
     return _target_platform.get() is not None
 
 
 def is_tracing() -> bool:
-    """Whether the caller is being traced by JAX."""
+    """Return whether the caller is being traced by JAX."""
     clean = getattr(core, "trace_state_clean", None)
     if clean is not None and clean():  # quick; the other way sends a number to the device
         return False
@@ -235,14 +237,16 @@ def _remember_fork() -> None:
 
 
 def is_jax_initialized() -> bool:
-    """Whether JAX has initialised its backends, and with them threads, in this process or the one it was forked
+    """Return whether JAX has initialised its backends, and with them threads, in this process or the one it was forked
     from.
     """
     return bool(xla_bridge.backends_are_initialized())
 
 
 def is_forked() -> bool:
-    """Whether this process was forked after JAX started threads; they do not exist here, and waiting for them hangs."""
+    """Return whether this process was forked after JAX started threads; they do not exist here, and waiting for them
+    hangs.
+    """
     return _forked
 
 
@@ -297,7 +301,7 @@ HEARTBEAT_TIMEOUT = 30  # seconds of silence after which a process counts as los
 
 
 def is_distributed() -> bool:
-    """Whether this process is one of several that compute together."""
+    """Return whether this process is one of several that compute together."""
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
@@ -342,7 +346,7 @@ def connect(coordinator: str | None, process_id: int | None, processes: int | No
 class ProcessShard:
     """The rows that this process computes, of all that the processes compute together.
 
-    sizes: rows of each batch; a batch belongs to one process, and neighbours stay together.
+    sizes: rows of each slice; a slice belongs to one process, and neighbours stay together.
     alone: this process takes them all.
     """
 
@@ -350,7 +354,7 @@ class ProcessShard:
         processes, me = (1, 0) if alone else (process_count(), process_index())
         ends = [len(sizes) * (p + 1) // processes for p in range(processes)]
         starts = [0, *ends[:-1]]
-        self.batches = range(starts[me], ends[me])
+        self.slices = range(starts[me], ends[me])
         self.counts = [sum(sizes[a:b]) for a, b in zip(starts, ends, strict=True)]  # rows of each process
         self.first, self.local, self.total = sum(self.counts[:me]), self.counts[me], sum(sizes)
 
@@ -397,3 +401,57 @@ def _all_gather(array: np.ndarray) -> np.ndarray:
             "another process of this run has ended, so this one cannot go on: start all of them again; with a "
             f"checkpoint, resume=True goes on from the last one. ({str(error).splitlines()[0][:200]})"
         ) from None
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+Output = TypeVar("Output")
+_pools_lock = threading.Lock()
+_pools: dict[tuple[str, int], ThreadPoolExecutor] = {}
+
+
+def map_on_threads(
+    count: int, work: Callable[[Item], Output], items: Iterable[Item], name: str = "galapax"
+) -> list[Output]:
+    """Return [work(item) for item in items], computed by at most `count` threads; the first error ends it.
+
+    name: of the thread pool. Work that calls this function needs a pool of another name, or all threads could wait.
+    """
+    all_items = list(items)
+    if count == 1 or len(all_items) < 2:
+        return [work(item) for item in all_items]
+    settings = capture_jax_config()
+    queue = iter(enumerate(all_items))
+    results: dict[int, Output] = {}
+    queue_lock, failed = threading.Lock(), threading.Event()
+
+    def run_worker() -> None:
+        with settings():
+            while not failed.is_set():
+                with queue_lock:
+                    entry = next(queue, None)
+                if entry is None:
+                    return
+                try:
+                    results[entry[0]] = work(entry[1])
+                except BaseException:
+                    failed.set()
+                    raise
+
+    pool = _pool(name, count)
+    futures = [pool.submit(run_worker) for _ in range(min(count, len(all_items)))]
+    try:
+        wait(futures)
+    finally:
+        failed.set()  # if Ctrl-C ended the wait
+    for future in futures:
+        future.result()
+    return [results[i] for i in range(len(all_items))]
+
+
+def _pool(name: str, count: int) -> ThreadPoolExecutor:
+    """Return a thread pool, which is kept: starting threads takes longer than a short chunk."""
+    with _pools_lock:
+        if (name, count) not in _pools:
+            _pools[name, count] = ThreadPoolExecutor(count, name)
+        return _pools[name, count]

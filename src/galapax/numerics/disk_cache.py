@@ -49,7 +49,7 @@ _written: dict[Path, int] = {}  # bytes that this process wrote since it last lo
 
 
 def default_folder() -> Path | None:
-    """The folder that the environment names; None when GALAPAX_CACHE says "off"."""
+    """Return the folder that the environment names; None when GALAPAX_CACHE says "off"."""
     wanted = os.environ.get("GALAPAX_CACHE", "")
     if wanted.lower() in ("off", "0", "no"):
         return None
@@ -59,7 +59,7 @@ def default_folder() -> Path | None:
 
 
 def folder() -> Path | None:
-    """The folder of the cache; None where it is switched off."""
+    """Return the folder of the cache; None where it is switched off."""
     return default_folder() if _chosen is _DEFAULT else _chosen
 
 
@@ -91,18 +91,20 @@ def enable(folder: str | Path | None = None) -> Path | None:
 
 
 def key_of(*parts: object) -> str:
-    """The key of an artifact: of all that it depends on, as values whose `repr` says all, and of what all depend on."""
+    """Return the key of an artifact: of all that it depends on, as values whose `repr` says all, and of what all depend
+    on.
+    """
     return hashlib.sha256(repr((environment(), parts)).encode()).hexdigest()
 
 
 def environment() -> tuple[str, ...]:
-    """What everything compiled here depends on: galapax, JAX, the system, and what the processor can do."""
+    """Return what everything compiled here depends on: galapax, JAX, the system, and the abilities of the processor."""
     return (__version__, code_version(), jax.__version__, jaxlib.__version__, platform.platform(), processor())
 
 
 @lru_cache(maxsize=1)
 def code_version() -> str:
-    """A text that changes when any file of the package does."""
+    """Return a text that changes when any file of the package does."""
     root = Path(__file__).parents[1]
     sources = [*root.rglob("*.py"), *root.glob("fused/c/*.c")]
     facts = sorted((str(f.relative_to(root)), f.stat().st_size, f.stat().st_mtime_ns) for f in sources)
@@ -111,7 +113,7 @@ def code_version() -> str:
 
 @lru_cache(maxsize=1)
 def processor() -> str:
-    """The kind of processor, as compiled code uses all it can do."""
+    """Return the kind of processor, as compiled code uses all it can do."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
         return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
@@ -126,7 +128,7 @@ class Refused(Exception):
 
 
 def load(key: str, kind: Kind) -> bytes | None:
-    """The content that was saved under a key; None where there is none that may be used."""
+    """Load the content that was saved under a key; None where there is none that may be used."""
     path = folder()
     if path is None:
         return None
@@ -151,7 +153,7 @@ def save(key: str, kind: Kind, content: bytes) -> None:
 
 
 def load_value(key: str, kind: Kind) -> Any:
-    """The value that `save_value` kept under a key; None where there is none."""
+    """Load the value that `save_value` saved under a key; None where there is none."""
     content = load(key, kind)
     try:
         return None if content is None else pickle.loads(content)
@@ -170,7 +172,7 @@ def _file_name(key: str, kind: Kind) -> str:
 
 
 def _digest(key: str, kind: Kind, content: bytes) -> bytes:
-    """The checksum of a file, which one of another name does not have."""
+    """Compute the checksum of a file, which depends on its name, too."""
     digest = hashlib.sha256(f"{_file_name(key, kind)}\n".encode())
     digest.update(content)
     return digest.digest()
@@ -178,7 +180,7 @@ def _digest(key: str, kind: Kind, content: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _open_folder(path: Path, create: bool = False) -> Iterator[int | None]:
-    """The opened folder of the cache, in which nobody else can write; None where the system opens no folders."""
+    """Return the opened folder of the cache, in which nobody else can write; None where the system opens no folders."""
     inner = path / FOLDER
     if create:
         inner.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -74,4 +74,15 @@ def apply_flattened(function: Callable[..., Tree], *arrays: ArrayLike) -> Tree:
     shape = jnp.broadcast_shapes(*map(jnp.shape, arrays))
     row = materialise(tuple(jnp.broadcast_to(a, shape).reshape(-1) for a in arrays))
     out: Tree = jax.tree.map(lambda a: a.reshape(shape), materialise(function(*row)))
+    return out
+
+
+def isolate(number: Array | int, function: Callable[..., Tree], *arguments: Any) -> Tree:
+    """Call a function so that XLA neither fuses nor hoists operations across its border.
+
+    How an operation is fused decides how it rounds: a product and a sum in one loop become one operation. A branch that
+    depends on a number is compiled by itself, whatever is around it. number: positive, which XLA must not know.
+    """
+    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(function, *arguments))
+    out: Tree = lax.cond(jnp.asarray(number) > 0, function, lambda *_: zeros, *arguments)
     return out

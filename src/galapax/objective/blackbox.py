@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -74,7 +75,7 @@ class BlackBox:
         self.missed = np.zeros(0, bool)  # points of the last call that were not reached
         self.calling = False  # inside the user's code, where Ctrl-C is raised at once
         self.interrupted = False  # whether it was, or the user's code raised it by itself
-        self.n_probed = 0  # candidates of a run that were called to learn `widths`
+        self.probe_seconds = 0.0  # that calls took to learn `widths`
         self._under_way: tuple[np.ndarray, list[int], list[int | None]] | None = None  # points, places and their rows
         self._runs: np.ndarray = np.zeros(0, int)  # that the points of the last call belong to
         self._runs_of_generation: set[int] = set()  # whose points were asked for
@@ -118,7 +119,7 @@ class BlackBox:
             calls = zip(places, self.remote.calls, strict=False)
             open_calls = [(i, call) for i, call in calls if call is not None and rows[i] is None]
             under_way = [(points[i], call, int(self._runs[i])) for i, call in open_calls]
-        state = {"eq_tolerance": self.eq_tolerance, "widths": dict(self.widths), "n_probed": self.n_probed}
+        state = {"eq_tolerance": self.eq_tolerance, "widths": dict(self.widths)}
         return state | {"log": self.log.to_plain(under_way)}
 
     def recall(self, saved: dict[str, Any] | None) -> None:
@@ -126,7 +127,7 @@ class BlackBox:
         if saved is None:
             return
         self.eq_tolerance = saved["eq_tolerance"]
-        self.widths, self.n_probed = dict(saved["widths"]), saved["n_probed"]
+        self.widths = dict(saved["widths"])
         log = EvaluationLog.from_plain(saved["log"])
         if len(log) >= len(self.log):  # else more of the same calls were made since, to learn `widths`
             self.log = log
@@ -142,7 +143,7 @@ class BlackBox:
         self.log.add_known(self._canonical(points), answers, widths)
 
     def is_known(self, points: np.ndarray) -> np.ndarray:
-        """Whether the values of points (n, d) were known before, (n,)."""
+        """Return whether the values of points (n, d) were known before, (n,)."""
         return np.array([self.log.find_known(x.tobytes()) is not None for x in self._canonical(points)], bool)
 
     def complete_generation(self) -> None:
@@ -168,10 +169,13 @@ class BlackBox:
         """Call some of the first candidates (k, d), to learn how many numbers they give; `widths` stays empty where
         none has a value. The first generation takes what came of them from the log. runs: (k,).
         """
-        candidates = self._canonical(candidates)
-        rows = np.sort(np.unique(candidates, axis=0, return_index=True)[1])  # each once, in order
-        self._runs = runs[rows]
-        answers = self._answers(candidates[rows])
+        self._runs = runs
+        start, n_before = time.perf_counter(), len(self.log)
+        answers = self._answers(self._canonical(candidates))
+        calls = self.log.table(self.widths)
+        seconds, worker = calls.seconds[n_before:], calls.worker[n_before:]
+        busy = float(np.nansum(seconds)) / max(1, len(np.unique(worker[worker >= 0])))
+        self.probe_seconds += min(busy, time.perf_counter() - start)  # without the start of the workers
         if not any(isinstance(answer, dict) for answer in answers):
             self.widths = {}
         self.log.reopen()
@@ -252,8 +256,8 @@ class BlackBox:
         return out
 
     def at(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """The constraints at the best point, or at one of the front: as they were when it was evaluated, or else called
-        again.
+        """Return the constraints at the best point, or at one of the front, as they were when it was evaluated; or else
+        call it again.
         """
         point = self._canonical(np.asarray(x, np.float64))
         row = self.log.find(point.tobytes())

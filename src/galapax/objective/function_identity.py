@@ -193,7 +193,7 @@ class Reach:
 
 
 def _is_users(thing: object) -> bool:
-    """Whether a function or class was written by the user, and is not part of Python, of galapax or installed."""
+    """Return whether a function or class is the user's, and not part of Python, galapax or an installed package."""
     name = getattr(thing, "__module__", None) or ""
     top, file = name.partition(".")[0], str(getattr(sys.modules.get(name), "__file__", None) or "")
     is_stdlib = top in sys.stdlib_module_names and top != "__main__"
@@ -213,7 +213,7 @@ _NOTHING = object()
 
 
 def _names_in(code: types.CodeType, scope: dict[str, object]) -> Iterator[tuple[str, object]]:
-    """What the names and dotted names in bytecode stand for, those of functions within it too."""
+    """Return the objects to which the names and dotted names in bytecode refer, those of nested functions too."""
     local: dict[str, object] = {}
     value: Any = _NOTHING
     path = ""
@@ -251,7 +251,7 @@ def _attribute(value: object, name: str) -> Any:
 
 
 def _state(generator: Any) -> Any:
-    """The state of a generator, to be compared."""
+    """Return the state of a generator, to be compared."""
     if isinstance(generator, random.SystemRandom):
         return None
     if isinstance(generator, random.Random):
@@ -379,7 +379,7 @@ KEY_PARAMETERS = ("key", "rng_key")  # names of the second parameter of a random
 
 
 def has_key_parameter(function: Function) -> bool:
-    """Whether a function takes a JAX key as its second parameter, by the name of that."""
+    """Return whether a function takes a JAX key as its second parameter, by the name of that."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -407,7 +407,7 @@ def check_arity(name: str, function: Function, vectorized: int = 0, n_arguments:
 
 
 def is_differentiable(problem: Problem) -> bool:
-    """Whether JAX can differentiate the constraints as functions of one solution."""
+    """Return whether JAX can differentiate the constraints as functions of one solution."""
     functions = [f for f in (problem.ineq, problem.eq) if f is not None]
     x = jax.ShapeDtypeStruct((problem.dim,), jnp.float32)
     try:

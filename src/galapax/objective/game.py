@@ -37,7 +37,7 @@ class Game:
         return hash(self.text)
 
     def __call__(self, consts: Constants, x: Array, y: Array) -> Array:
-        """The values of all pairs of x (n, dx) and y (m, dy): (n, m)."""
+        """Return the values of all pairs of x (n, dx) and y (m, dy): (n, m)."""
         return jax.vmap(lambda one: jax.vmap(lambda other: self.one(consts, one, other))(y))(x)
 
     def evaluate(self, consts: Constants, state: Any) -> CandidateEvaluation:
@@ -50,7 +50,7 @@ class Game:
         return x
 
     def one(self, consts: Constants, x: Array, y: Array) -> Array:
-        """The value of one pair."""
+        """Return the value of one pair."""
         (out,) = call(self.program, consts, jnp.concatenate([x, y]))
         return out.reshape(()).astype(x.dtype)
 

@@ -95,11 +95,11 @@ class _ConstantPool:
         return Constants(tuple(arrays), {kind: np.array(self._numbers[kind], kind) for kind in sorted(self._numbers)})
 
     def array(self, value: object) -> int:
-        """The place of an array among the constants."""
+        """Return the place of an array among the constants."""
         return self._arrays.setdefault(id(value), (len(self._arrays), value))[0]
 
     def number(self, key: Hashable, value: np.ndarray) -> tuple[str, int]:
-        """The place of a number, the same for the same key."""
+        """Return the place of a number, the same for the same key."""
         if key not in self._slots:
             column = self._numbers.setdefault(value.dtype.name, [])
             self._slots[key] = (value.dtype.name, len(column))
@@ -107,7 +107,7 @@ class _ConstantPool:
         return self._slots[key]
 
     def key(self, expression: Hashable) -> int:
-        """A number that stands for the expression, so that keys of long formulas stay short."""
+        """Return a number that stands for the expression, so that keys of long formulas stay short."""
         return self._keys.setdefault(expression, len(self._keys))
 
 
@@ -177,7 +177,7 @@ class _FlatJaxpr:
         return slots
 
     def program(self, constants: Constants) -> Jaxpr:
-        """The program as a function of the constants and x."""
+        """Return the program as a function of the constants and x."""
         live = self._live_steps()
 
         def run(constants: Constants, x: Array) -> list[Array]:
@@ -239,7 +239,7 @@ def _shape_dtype(value: Any) -> jax.ShapeDtypeStruct:
 
 
 def _find_number(value: Any, shape_steps: dict[int, _ShapeStep]) -> tuple[np.ndarray | None, tuple[_ShapeStep, ...]]:
-    """The number that a value is, and the steps that shape it; None if it is not a number."""
+    """Find the number that a value is, and the steps that shape it; None if it is not a number."""
     shaping: list[_ShapeStep] = []
     while isinstance(value, int):
         if value not in shape_steps:
@@ -250,7 +250,7 @@ def _find_number(value: Any, shape_steps: dict[int, _ShapeStep]) -> tuple[np.nda
 
 
 def _is_data(equation: JaxprEqn, position: int, value: np.ndarray) -> bool:
-    """Whether a number is data rather than part of the program."""
+    """Return whether a number is data rather than part of the program."""
     if not jnp.issubdtype(value.dtype, jnp.floating) or not np.isfinite(value) or float(value) in (-1.0, 0.0, 1.0):
         return False
     if equation.primitive.name != "pow":
@@ -261,13 +261,13 @@ def _is_data(equation: JaxprEqn, position: int, value: np.ndarray) -> bool:
 
 
 def _has_normal_reciprocal(value: np.ndarray) -> bool:
-    """Whether the reciprocal is a normal number, as the value itself is."""
+    """Return whether the reciprocal is a normal number, as the value itself is."""
     limits = jnp.finfo(value.dtype)
     return bool(limits.tiny <= abs(value) <= 1 / limits.tiny)
 
 
 def _hashable(params: dict[str, object]) -> Hashable:
-    """The parameters of an equation, to be compared; where they cannot be, equal only to themselves."""
+    """Return the parameters of an equation, to be compared; where they cannot be, equal only to themselves."""
     items = tuple(sorted(params.items(), key=lambda item: item[0]))
     try:
         hash(items)

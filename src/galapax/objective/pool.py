@@ -247,7 +247,7 @@ def _parse_points(name: str, value: object, points: np.ndarray) -> np.ndarray | 
 
 
 def _is_usable(name: str, rows: np.ndarray) -> np.ndarray:
-    """Which rows (n, k) have usable values: finite, or -inf for an inequality, which is satisfied."""
+    """Return which rows (n, k) have usable values: finite, or -inf for an inequality, which is satisfied."""
     return (np.isfinite(rows) | ((name == "ineq") & (rows == -np.inf))).all(axis=1)
 
 
@@ -328,7 +328,7 @@ class Pool:
         return self._client is not None
 
     def _count_dask_threads(self) -> int:
-        """The threads of all workers that the scheduler knows; none while there is no contact to it."""
+        """Return the threads of all workers that the scheduler knows; none while there is no contact to it."""
         if not self.is_reachable:
             return 0
         try:
@@ -349,7 +349,7 @@ class Pool:
         return self.enforces_timeout and not getattr(self.executor, "active", True)
 
     def count_alive(self) -> int | None:
-        """How many workers are alive now; None where the executor cannot tell, as with MPI."""
+        """Return how many workers are alive now; None where the executor cannot tell, as with MPI."""
         if self.is_dask:
             return self._count_dask_threads()
         if self.is_broken:

@@ -52,11 +52,11 @@ class WorkerLiveness:
         self._last_sign = time.perf_counter()
 
     def note_answer(self) -> None:
-        """A worker said something, or what it did ended."""
+        """Note that a worker said something, or that its task ended."""
         self._had_workers, self._has_warned, self._last_sign = True, False, time.perf_counter()
 
     def is_due(self) -> bool:
-        """Whether it is time for another check."""
+        """Return whether it is time for another check."""
         now = time.perf_counter()
         if now < self._next_check:
             return False
@@ -64,7 +64,9 @@ class WorkerLiveness:
         return True
 
     def check(self, n_alive: int | None, cause: str = "") -> str:
-        """Why to stop waiting for workers, if so. n_alive: how many there are. cause: why there are none, if known."""
+        """Return why to stop waiting for workers, "" to go on. n_alive: how many there are. cause: why there are none,
+        if known.
+        """
         self.n_alive = n_alive
         if n_alive:
             self.note_answer()
@@ -261,7 +263,7 @@ class RemoteEvaluator:
                 self._calls[row] = CallOutcome(Failure("the worker process was lost"))
 
     def chunk_size(self, n_remaining: int) -> int:
-        """How many of the rows that are left the next task takes: fewer and fewer, so that the workers end together,
+        """Return how many of the remaining rows the next task takes: fewer and fewer, so that the workers end together,
         but not so few that handing them over takes longer than the rest, nor so many that nobody looks at the clock.
         """
         if not self._row_seconds > 0:
@@ -305,7 +307,7 @@ class RemoteEvaluator:
                 return
 
     def _max_in_flight(self, level: int) -> int:
-        """How many tasks may be in flight."""
+        """Return how many tasks may be in flight."""
         if not self._is_reachable:
             return 0
         if level == ONE_AT_A_TIME:
@@ -539,7 +541,7 @@ def pickle_functions(functions: Functions, by_value: bool) -> tuple[bytes, bool]
 
 
 def _describe(functions: Functions) -> str:
-    """The functions by name, for a message."""
+    """Name the functions, for a message."""
     named = (f"{name} ({getattr(f, '__qualname__', type(f).__name__)})" for name, f in functions.calls.items())
     return ", ".join(named)
 

@@ -174,7 +174,7 @@ def _trace_random(name: str, function: Function, dim: int, dtype: Any) -> tuple[
 
 
 def _are_equal(one: ClosedJaxpr, other: ClosedJaxpr) -> bool:
-    """Whether two programs are the same, with their constants."""
+    """Return whether two programs are the same, with their constants."""
     if text_of(one.jaxpr) != text_of(other.jaxpr) or len(one.consts) != len(other.consts):
         return False
     pairs = zip(one.consts, other.consts, strict=True)
@@ -182,7 +182,7 @@ def _are_equal(one: ClosedJaxpr, other: ClosedJaxpr) -> bool:
 
 
 def _count_outputs(name: str, shapes: list[tuple[int, ...]], vectorized: int) -> int:
-    """How many numbers a function gives for one solution, from the shapes of what it returned."""
+    """Count the numbers that a function gives for one solution, from the shapes of what it returned."""
     if vectorized:
         if any(len(s) not in (1, 2) or s[0] != vectorized for s in shapes):
             raise InputError(
@@ -216,7 +216,7 @@ def _build_call_error(name: str, function: Function, x_shape: tuple[int, ...], e
 
 
 def _location_of(error: Exception) -> str:
-    """Where in the user's code an exception was raised, as part of a sentence."""
+    """Say where in the user's code an exception was raised, as part of a sentence."""
     location = user_location(error)
     return f", {location}" if location else ""
 
@@ -233,7 +233,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def text_of(program: Jaxpr) -> str:
-    """A program as text. What is not printed, arrays in nested programs and Python callbacks, is added as a hash."""
+    """Write a program as text, with a hash of what is not printed: arrays in nested programs and Python callbacks."""
     digest = hashlib.sha256()
     for equation in equations(program):
         for name, value in equation.params.items():
@@ -248,7 +248,7 @@ def text_of(program: Jaxpr) -> str:
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
-    """The equations of a program and of all programs nested in it."""
+    """Iterate over the equations of a program and of all programs nested in it."""
     for equation in jaxpr.eqns:
         yield equation
         for value in equation.params.values():
@@ -287,8 +287,8 @@ ASSUMED_LOOP_ROUNDS = 10_000  # of a while loop, whose length is unknown
 
 
 def count_sequential_steps(jaxpr: Any) -> int:
-    """How many rounds of loops a program takes one after another, about; what is not in a loop is fused and counts
-    for nothing.
+    """Count the rounds of loops that a program takes one after another, about; what is not in a loop is fused and
+    counts for nothing.
     """
     rounds = 0
     for equation in jaxpr.eqns:
@@ -525,7 +525,7 @@ def _replaces_trigonometry(programs: list[Jaxpr]) -> bool:
 
 
 def _each_row(program: Jaxpr, consts: Constants, x: Array, own_trigonometry: bool) -> list[Array]:
-    """The program's outputs for every row of x."""
+    """Return the program's outputs for every row of x."""
     rows = jax.vmap(lambda consts, row: call(program, consts, row), in_axes=(None, 0))
     if not own_trigonometry:
         return rows(consts, x)
@@ -533,7 +533,7 @@ def _each_row(program: Jaxpr, consts: Constants, x: Array, own_trigonometry: boo
 
 
 def _stack(out: Any, n: int) -> Array:
-    """The outputs of a program, one or several, as (n, k)."""
+    """Return the outputs of a program, one or several, as (n, k)."""
     columns = [o.reshape(n, -1) for o in out]
     return columns[0] if len(columns) == 1 else jnp.concatenate(columns, axis=1)
 
@@ -549,7 +549,7 @@ def evaluate_rows(formulas: Formulas, consts: Constants, x: Array, key: Array) -
 def evaluate_points(
     traced: Traced, points: np.ndarray, dtype: DTypeLike, rows: int = PROBE_ROWS, key: np.ndarray | None = None
 ) -> CandidateEvaluation:
-    """The Evaluation of some points, in NumPy; always so many rows at once, so that it compiles once.
+    """Evaluate some points, in NumPy; always so many rows at once, so that it compiles once.
 
     key: (2,), from which each row of a random objective gets its key.
     """
@@ -578,7 +578,7 @@ def _dead_reference() -> None:
 
 @lru_cache(maxsize=16)
 def _probe_shares(dim: int, count: int = PROBE_ROWS) -> np.ndarray:
-    """The points tried, in shares of the box."""
+    """Return the points tried, in shares of the box."""
     share = np.random.default_rng(0).random((count, dim))
     share[0] = 0.5
     return share

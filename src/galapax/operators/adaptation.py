@@ -22,7 +22,7 @@ MIN_BUDGET_GENERATIONS = 50  # generations of the first size that a budget of ev
 
 
 def lehmer_mean(values: Array, weights: Array, power: int) -> tuple[Array, Array]:
-    """The sum of values ** power over that of values ** (power - 1), both weighted, along the last axis.
+    """Return the sum of values ** power over that of values ** (power - 1), both weighted, along the last axis.
 
     Values at least 0, (..., n), and weights (n,). Also whether the lower sum was 0, in which case the mean is 0.
     """
@@ -42,8 +42,8 @@ def update_memory(memory: Array, parameters: Array, worked: Array) -> Array:
 
 
 def success_gains(old: Population, new: Population, better: Array) -> Array:
-    """What each success of new over old gained, (n,): in the objective, or in the violation where that differs; 0 for
-    the others.
+    """Return the gain of each success of new over old, (n,): in the objective, or in the violation where that differs;
+    0 for the others.
 
     The two are not of one scale, so each is in units of its mean over the successes of its kind.
     """
@@ -66,8 +66,8 @@ def success_gains(old: Population, new: Population, better: Array) -> Array:
 def add_to_archive(
     key: Array, archive: Array, filled: Array, capacity: Array, losers: Array, lost: Array
 ) -> tuple[Array, Array]:
-    """The archive (c, d), whose first `filled` rows are in use, with those of the losers (n, d) that `lost` (n,); and
-    how many rows are in use then.
+    """Add to the archive (c, d), whose first `filled` rows are in use, those of the losers (n, d) that `lost` (n,);
+    also return how many rows are then in use.
 
     They take the next free rows up to `capacity`, then random rows. Of several for one row the last stays, whatever
     the device.
@@ -98,7 +98,7 @@ def check_sizes(first: int | None, last: int) -> None:
 
 
 def initial_population_size(usual: int, last: int, budget: Budget) -> int:
-    """The usual size of a first population, or less where the evaluations do not suffice for it."""
+    """Return the usual size of a first population, or less where the evaluations do not suffice for it."""
     most = usual if budget.evaluations is None else budget.evaluations // MIN_BUDGET_GENERATIONS
     return max(min(usual, most), MIN_FIRST_POPULATION, last)
 
@@ -108,8 +108,8 @@ def horizon_from_budget(budget: Budget) -> Horizon:
 
 
 def share_of_run(horizon: Horizon | None, generations: Array, evaluations: Array, dtype: DTypeLike) -> Array:
-    """The share of a run that is over after so many generations and evaluations, by the limit that is nearer; 0 where
-    there is none.
+    """Return the share of a run that is over after so many generations and evaluations, by the limit that is nearer; 0
+    where there is none.
     """
     if horizon is None:
         return jnp.zeros((), dtype)
@@ -118,7 +118,7 @@ def share_of_run(horizon: Horizon | None, generations: Array, evaluations: Array
 
 
 def linear_population_size(first: int, last: int, progress: Array) -> Array:
-    """The size of a population that falls linearly from `first` to `last`, int32.
+    """Return the size of a population that falls linearly from `first` to `last`, int32.
 
     Tanabe & Fukunaga (2014), IEEE CEC, 1658-1665, doi:10.1109/CEC.2014.6900380, equation 10.
     """
@@ -126,12 +126,12 @@ def linear_population_size(first: int, last: int, progress: Array) -> Array:
 
 
 def round_half_up(value: Array) -> Array:
-    """The nearest whole number, halves up, int32."""
+    """Return the nearest whole number, halves up, int32."""
     return jnp.floor(value + 0.5).astype(jnp.int32)
 
 
 def mask_unused(counted: Array, population: Population) -> Population:
-    """The population with the rows that do not count as if never evaluated."""
+    """Return the population with the rows that do not count as if never evaluated."""
     violation = population.violation
     return population._replace(
         objectives=jnp.where(counted[:, None], population.objectives, jnp.inf),
@@ -140,7 +140,7 @@ def mask_unused(counted: Array, population: Population) -> Population:
 
 
 def argsort_by_quality(population: Population, level: Array, first_stays: bool) -> Array:
-    """The rows by what they are worth at a level of relaxation, (n,); first_stays: the first row stays the first."""
+    """Sort the rows by their quality at a level of relaxation, (n,); first_stays: the first row stays the first."""
     judged = relax_violation(population, level)
     keys = [judged.fitness] if judged.violation is None else [judged.violation, judged.fitness]
     if first_stays:
@@ -151,7 +151,8 @@ def argsort_by_quality(population: Population, level: Array, first_stays: bool) 
 def relaxation_levels(
     first_epsilon: Array, generations: Array, trials: Population, progress: Array, until: ArrayLike, power: ArrayLike
 ) -> tuple[Array, Array]:
-    """What the constraints are relaxed by at first and in this generation, the first one being number 1.
+    """Return the levels by which the constraints are relaxed at first and in this generation, the first one being
+    number 1.
 
     At first a share of the first trials passes; from then on it falls, to 0 after `until` generations or half of the
     run, whichever is sooner. first_epsilon: the first level, from the second generation on.

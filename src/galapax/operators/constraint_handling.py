@@ -13,7 +13,8 @@ DIFFERENCE_STEP = 1e-6  # share of the box between points whose values give a de
 
 
 def relax_violation(population: Population, epsilon: ArrayLike) -> Population:
-    """The individuals as they are judged at level epsilon, a number or (n,): a violation up to it counts as none.
+    """Return the individuals as they are judged at level epsilon, a number or (n,): a violation up to it counts as
+    none.
 
     What compares by feasibility first then compares as Takahama & Sakai (2006) do, IEEE CEC, 1-8,
     doi:10.1109/CEC.2006.1688283; epsilon = 0 changes nothing.
@@ -24,12 +25,12 @@ def relax_violation(population: Population, epsilon: ArrayLike) -> Population:
 
 
 def epsilon_level(first: Array, generation: Array, last: Array | float, power: ArrayLike) -> Array:
-    """The level in a generation: `first` in generation 0, falling as a power of the time left, 0 from `last` on."""
+    """Return the level of a generation: `first` in the first, falling as a power of the time left, 0 from `last` on."""
     return first * jnp.maximum(0, 1 - generation / last) ** power
 
 
 def initial_level(violation: Array, share: float) -> Array:
-    """The level that lets this share of the individuals pass, from their violation (n,)."""
+    """Return the level that lets this share of the individuals pass, from their violation (n,)."""
     level = jnp.sort(violation)[int(share * violation.shape[0])]
     return jnp.where(jnp.isfinite(level), level, 0)
 
@@ -57,8 +58,8 @@ def difference_points(x: Array, bounds: Bounds) -> Array:
 
 
 def difference_jacobian(points: Array, values: Array) -> Array:
-    """The Jacobian (q, d) from values (1 + d, q) at the points of `difference_points`; 0 for a variable that
-    has no width.
+    """Return the Jacobian (q, d) from values (1 + d, q) at the points of `difference_points`; 0 for a variable that has
+    no width.
     """
     moves = jnp.diagonal(points[1:] - points[0])
     return jnp.where(moves != 0, (values[1:] - values[0]).T / jnp.where(moves != 0, moves, 1), 0)
@@ -76,7 +77,8 @@ def project_onto_constraints(x: Array, values: Array, jacobian: Array, targets: 
 
 
 def minimum_norm_step(rows: Array, targets: Array) -> Array:
-    """The shortest s (d,) with rows @ s = targets, for rows (q, d): what the pseudo-inverse gives if they can all hold.
+    """Return the shortest s (d,) with rows @ s = targets, for rows (q, d): what the pseudo-inverse gives if they can
+    all hold.
 
     Rows are met one after another, each by moving along the part of it that is orthogonal to those before, so that what
     is met stays met. A row that is zero, or depends on earlier ones, is left out. Sums of products only: it batches
@@ -107,7 +109,7 @@ def minimum_norm_step(rows: Array, targets: Array) -> Array:
 
 
 def augmented_lagrangian(facts: Array, multipliers: Array, penalty: ArrayLike, switch: ArrayLike, ineq: int) -> Array:
-    """The augmented Lagrangian of one x and one vector of multipliers, or of as many as the leading axes say.
+    """Return the augmented Lagrangian of one x and one vector of multipliers, or of as many as the leading axes say.
 
     facts: (..., 1 + p + q), objective, p = `ineq` inequalities g <= 0 and q equalities h = 0. multipliers:
     (..., p + q), those of inequalities at least 0. With r the penalty: f, plus the sum of mu g + r g^2 where

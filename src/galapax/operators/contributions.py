@@ -28,7 +28,7 @@ LowestTwo = tuple[Array, Array]  # of many levels the least and the second least
 
 
 def block_size(n: int) -> int:
-    """How many rows, and columns, of n are a block; measured on an H200 with 200 and 2048."""
+    """Return how many of n rows, and columns, are a block; measured on an H200 with 200 and 2048."""
     return 16 if n < 1024 else 32
 
 
@@ -66,7 +66,7 @@ def build_cells(column: Array, widths: Array, heights: Array, f3: Array, corner:
 
 
 def volumes(cells: Cells) -> Array:
-    """What the point of each column has to itself, (n,): over its cells up to who is second.
+    """Return the volume that the point of each column has to itself, (n,): over its cells up to who is second.
 
     A point's cells of a row lie beside each other and begin at its own column. So it has cells in the block of that
     column, and in later blocks only as the one that reaches into them from before. Nothing is added to an address: on a
@@ -114,7 +114,7 @@ def least_neighbour_rank(cells: Cells, rank: Array, below: Array) -> Array:
 
 
 def _equals_previous(lowest: LowestTwo, axis: int) -> Array:
-    """Which cells have the same two as the one before them."""
+    """Return which cells have the same two as the one before them."""
     count = lowest[0].shape[axis] - 1
     head, tail = ([lax.slice_in_dim(a, start, start + count, axis=axis) for a in lowest] for start in (0, 1))
     same = (head[0] == tail[0]) & (head[1] == tail[1])
@@ -149,7 +149,7 @@ def visit_cells(cells: Cells, visit: Callable[[Tree, LowestTwo, Array], Tree], s
 
 
 def _lowest(column: Array, level: Array, before: LowestTwo, n: int) -> tuple[LowestTwo, LowestTwo]:
-    """The two lowest over each cell of these rows, (rows, columns), and after the last of them, (columns,)."""
+    """Return the two lowest over each cell of these rows, (rows, columns), and after the last of them, (columns,)."""
     columns, block = before[0].shape[0], block_size(n)
     at = jnp.arange(columns, dtype=jnp.int32)
     column, level = (a.reshape(-1, block) for a in (column, level))
@@ -194,7 +194,7 @@ MAX_EXACT_OBJECTIVES = 3  # objectives
 
 
 def select_by_hypervolume(objectives: Array, rank: Array, count: int, corner: ArrayLike) -> Array:
-    """The `count` rows of the first fronts, of the last one those who add most hypervolume, (count,) int32.
+    """Select the `count` rows of the first fronts, of the last one those who add most hypervolume, (count,) int32.
 
     objectives: (n, m), m of two or three. rank: (n,) int32, each one's front. corner: where
     volumes end, in units of the last front's range from its least values on. Earlier rows come first.
@@ -208,8 +208,8 @@ def select_by_hypervolume(objectives: Array, rank: Array, count: int, corner: Ar
 
 
 def scale_to_unit_box(objectives: Array, counted: Array) -> Array:
-    """The objectives (n, m) in units of their range among the rows that count (n,), which end in [0, 1]; the
-    others, and objectives without a range, become 0.
+    """Scale the objectives (n, m) by their range among the rows that count (n,), which end in [0, 1]; the others, and
+    objectives without a range, become 0.
     """
     inside = counted[:, None]
     low = jnp.min(jnp.where(inside, objectives, jnp.inf), axis=0)
@@ -239,7 +239,7 @@ def drop_least_contributors(points: Array, front: Array, drop: Array, corner: Ar
 
 
 def contributions(points: Array, front: Array, corner: ArrayLike) -> Array:
-    """What each member of the front (n,) adds to the hypervolume of the others, (n,); 0 for those outside it."""
+    """Return what each member of the front (n,) adds to the hypervolume of the others, (n,); 0 for those outside it."""
     corner = jnp.asarray(corner, points.dtype)
     if points.shape[1] == 2:
         order = argsort_rows(points[:, 0], points[:, 1])
@@ -252,7 +252,7 @@ def contributions(points: Array, front: Array, corner: ArrayLike) -> Array:
 
 
 def _rank_by_contribution(added: Array, stays: Array) -> Array:
-    """The place of each of those who stay by what they add, (n,) int32; the others come last.
+    """Return the place of each of those who stay by what they add, (n,) int32; the others come last.
 
     Equals come in no order: in that of their rows only one of many equal points beside each other would leave a round.
     """
@@ -266,7 +266,7 @@ Measure = Callable[[Array, Array], tuple[Array, Array]]
 
 
 def _restore_row_order(order: Array, measure: Measure) -> Measure:
-    """A measure of points in some order, as one of rows."""
+    """Return a measure of points that are in some order in the order of rows."""
     place = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=jnp.int32), unique_indices=True)
 
     def measure_rows(stays: Array, n_to_drop: Array) -> tuple[Array, Array]:
@@ -277,7 +277,7 @@ def _restore_row_order(order: Array, measure: Measure) -> Measure:
 
 
 def _measure_two_objectives(points: Array, corner: Array) -> Measure:
-    """Two objectives: neighbours are those before and after in the order of the first."""
+    """Measure contributions of two objectives: neighbours are those before and after in the order of the first."""
     order = argsort_rows(points[:, 0], points[:, 1])
     ordered, n = points[order], points.shape[0]
 
@@ -291,7 +291,9 @@ def _measure_two_objectives(points: Array, corner: Array) -> Measure:
 
 
 def _areas_between_neighbours(ordered: Array, stays: Array, corner: Array) -> tuple[Array, Array, Array]:
-    """What points (n, 2) in order add, and the row before and after of those who stay, -1 and n where there is none."""
+    """Return the areas that points (n, 2) in order add, and the row before and after of those who stay, -1 and n where
+    there is none.
+    """
     n = ordered.shape[0]
     rows = jnp.arange(n, dtype=jnp.int32)
     none = jnp.full(1, -1, jnp.int32), jnp.full(1, n, jnp.int32)
@@ -351,7 +353,9 @@ def _cells(grid: _CellGrid, f3: Array) -> Cells:
 
 
 def _volumes(grid: _CellGrid, f3: Array) -> Array:
-    """What points with these f3 (n,) add: over each cell the lowest has what lies below the second to itself."""
+    """Return the volumes that points with these f3 (n,) add: over each cell the lowest has what lies below the second
+    to itself.
+    """
 
     def visit(total: Array, lowest: _Lowest, width: Array) -> Array:
         return total.at[lowest.first].add(width * grid.heights * (lowest.high - lowest.low), mode="drop")
@@ -360,7 +364,7 @@ def _volumes(grid: _CellGrid, f3: Array) -> Array:
 
 
 def _least_neighbour_rank(grid: _CellGrid, f3: Array, rank: Array) -> Array:
-    """The least rank among the neighbours of each point, (n,) int32; n where there is none."""
+    """Return the least rank among the neighbours of each point, (n,) int32; n where there is none."""
     n = f3.shape[0]
 
     def visit(least: Array, lowest: _Lowest, _: Array) -> Array:
@@ -388,7 +392,7 @@ def _sweep(grid: _CellGrid, f3: Array, visit: Callable[[Tree, _Lowest, Array], T
 
 
 def _insert_lowest(a: _Lowest, place: Array, value: Array) -> _Lowest:
-    """The two lowest of those and of a point with these values (n,) of f3; of equals those who were there."""
+    """Return the two lowest of those and of a point with these values (n,) of f3; of equals those who were there."""
     lower, between = value < a.low, value < a.high
     return _Lowest(
         first=jnp.where(lower, place, a.first),

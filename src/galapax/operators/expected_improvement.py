@@ -24,13 +24,13 @@ LEAST = 1e-300
 
 
 def log_expected_excess(mean: Array, deviation: Array, level: Array) -> Array:
-    """The logarithm of E[max(level - Y, 0)] for normal Y."""
+    """Return the logarithm of E[max(level - Y, 0)] for normal Y."""
     return jnp.log(deviation) + _log_standard_excess((level - mean) / deviation)
 
 
 @jax.custom_jvp
 def _log_standard_excess(z: Array) -> Array:
-    """The logarithm of E[max(z - Z, 0)] for standard normal Z."""
+    """Return the logarithm of E[max(z - Z, 0)] for standard normal Z."""
     return _log_standard_excess_and_slope(z)[0]
 
 
@@ -64,7 +64,7 @@ class Boxes(NamedTuple):
 
 
 def decompose(front: Array, reference: Array) -> Boxes:
-    """The boxes between points (n, m) and the reference point (m,), for two and three objectives."""
+    """Return the boxes between points (n, m) and the reference point (m,), for two and three objectives."""
     front = jnp.minimum(front, reference)
     if front.shape[1] == 2:
         f1, f2 = lax.sort((front[:, 0], front[:, 1]), num_keys=2)
@@ -85,7 +85,7 @@ def decompose(front: Array, reference: Array) -> Boxes:
 
 
 def log_expected_hypervolume_improvement(mean: Array, deviation: Array, boxes: Boxes) -> Array:
-    """The logarithm of the expected hypervolume improvement of one point, from its predictions (m,).
+    """Return the logarithm of the expected hypervolume improvement of one point, from its predictions (m,).
 
     Over a box that reaches from l to u it is the product of E[max(u - Y, 0)] - E[max(l - Y, 0)] over the objectives.
     """

@@ -43,7 +43,7 @@ def lattice(m: int, divisions: int) -> np.ndarray:
 
 
 def count_directions(m: int, divisions: tuple[int, int]) -> int:
-    """How many directions `two_layer_lattice` gives; of one objective, which is no front, so many that a
+    """Return how many directions `two_layer_lattice` gives; of one objective, which is no front, so many that a
     population has a size.
     """
     if m == 1:
@@ -52,7 +52,7 @@ def count_directions(m: int, divisions: tuple[int, int]) -> int:
 
 
 def two_layer_lattice(m: int, divisions: tuple[int, int]) -> np.ndarray:
-    """A lattice on the outside and one shrunk halfway to the centre, (h, m); with (p, 0) the first alone.
+    """Build a lattice on the outside and one shrunk halfway to the centre, (h, m); with (p, 0) the first alone.
 
     With fewer divisions than objectives a lattice has no point inside, and the second layer gives some.
     """
@@ -61,7 +61,7 @@ def two_layer_lattice(m: int, divisions: tuple[int, int]) -> np.ndarray:
 
 
 def divisions_for(m: int, population: int | None) -> tuple[int, int]:
-    """The divisions with the most directions that a population has room for; the papers' where it is left open."""
+    """Choose the divisions with the most directions that a population has room for; the papers' if it is None."""
     if population is None or m == 1:
         return DEFAULT_DIVISIONS.get(m, (2, 1))
     outer = 1
@@ -74,7 +74,7 @@ def divisions_for(m: int, population: int | None) -> tuple[int, int]:
 
 
 def fill_directions(m: int, population: int) -> np.ndarray:
-    """As many directions as the population has members, (n, m): those of `divisions_for`, and random ones."""
+    """Return as many directions as the population has members, (n, m): those of `divisions_for`, and random ones."""
     regular = two_layer_lattice(m, divisions_for(m, population))[:population]
     random_directions = np.random.default_rng(m).dirichlet(np.ones(m), population - len(regular))
     return np.concatenate([regular, random_directions])
@@ -114,8 +114,8 @@ def initial_frame(m: int, dtype: jnp.dtype) -> NormalizationFrame:
 
 
 def update_frame(frame: NormalizationFrame, objectives: Array, sound: Array, front: Array) -> NormalizationFrame:
-    """The frame after a generation with these objectives (n, m); sound, front: (n,) bool, which rows count at all, and
-    which of them nobody dominates. Without any the frame stays as it was.
+    """Update the frame after a generation with these objectives (n, m); sound, front: (n,) bool, which rows count at
+    all, and which of them nobody dominates. Without any the frame stays as it was.
     """
     ideal = jnp.minimum(frame.ideal, jnp.min(jnp.where(sound[:, None], objectives, jnp.inf), axis=0))
     worst = jnp.maximum(frame.worst, jnp.max(jnp.where(sound[:, None], objectives, -jnp.inf), axis=0))
@@ -142,7 +142,7 @@ def update_frame(frame: NormalizationFrame, objectives: Array, sound: Array, fro
 
 
 def _intercepts(extremes: Array) -> Array:
-    """Where the plane through these points (m, m) meets the axes, (m,); 0 where they span none.
+    """Return where the plane through these points (m, m) meets the axes, (m,); 0 where they span none.
 
     By elimination with pivots, written out: m is small, and a library's solver would be a call for each run.
     """
@@ -165,7 +165,7 @@ def _intercepts(extremes: Array) -> Array:
 
 
 def normalize(frame: NormalizationFrame, objectives: Array, sound: Array) -> Array:
-    """The objectives (n, m) from 0 at the ideal to 1 at the nadir; 0 for rows that are not sound."""
+    """Scale the objectives (n, m) to 0 at the ideal and 1 at the nadir; 0 for rows that are not sound."""
     span = frame.nadir - frame.ideal
     usable = jnp.isfinite(span) & (span > 0)
     ideal = jnp.where(jnp.isfinite(frame.ideal), frame.ideal, 0)
@@ -216,7 +216,7 @@ def _nearest_line_by_loop(points: Array, units: Array) -> tuple[Array, Array]:
 
 
 def select_by_niche(key: Array, rank: Array, niche: Array, distance: Array, niches: int, count: int) -> Array:
-    """The `count` rows that NSGA-III keeps, (count,) int32: the first fronts whole, of the last by niche.
+    """Select the `count` rows that NSGA-III keeps, (count,) int32: the first fronts whole, of the last by niche.
 
     rank, niche, distance: (n,). See the docstring of `algorithms/nsga3.py` for the levels.
     """

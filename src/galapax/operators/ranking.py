@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
@@ -37,25 +38,25 @@ from galapax.operators.pairwise import (
 )
 
 MIN_PEELED_POINTS = (
-    4096  # points with two objectives that a GPU ranks front after front; of fewer it compares all pairs
+    4096  # points with two objectives that XLA ranks front after front on a GPU; of fewer it compares all pairs
 )
 MAX_SAMPLED_COMPARISONS = 128  # comparisons with random points that one reduction makes
 
 
 def is_feasible(objectives: Array, violation: Array | None) -> Array:
-    """Which rows did not fail and violate nothing, (n,) bool."""
+    """Return which rows did not fail and violate nothing, (n,) bool."""
     sound = jnp.all(jnp.isfinite(objectives), axis=1)
     return sound if violation is None else sound & (violation <= 0)
 
 
 def dominance_counts(objectives: Array, violation: Array | None = None) -> Array:
-    """How many of the points dominate each one, (n,) int32."""
+    """Count how many of the points dominate each one, (n,) int32."""
     columns, m = to_columns(objectives, violation)
     return count_dominators(columns, m)
 
 
 def first_front(objectives: Array, violation: Array | None = None) -> Array:
-    """Which points are feasible, did not fail, and are dominated by none, (n,) bool."""
+    """Return which points are feasible, did not fail, and are dominated by none, (n,) bool."""
     sound = is_feasible(objectives, violation)
     if objectives.shape[1] <= 2 and devices.on_cpu():
         return sound & (ranks(objectives, violation) == 0)
@@ -63,14 +64,16 @@ def first_front(objectives: Array, violation: Array | None = None) -> Array:
 
 
 def ranks(objectives: Array, violation: Array | None = None, enough: int | None = None) -> Array:
-    """The front of each point, (n,) int32: 0 for those none dominates, then 0 for the rest without them plus 1, ...
+    """Return the front of each point, (n,) int32: 0 for those none dominates, then 0 for the rest without them plus 1,
+    ...
 
     It is the length of the longest chain of points that ends in this one, each dominating the next. Infeasible points
     come in fronts after all feasible ones, in order of their violation, failed ones last. enough: that many points
     need their rank; others may get any that comes after those.
     """
     if not devices.on_cpu():
-        if objectives.shape[1] == 2 and violation is None and objectives.shape[0] >= MIN_PEELED_POINTS:
+        is_long = devices.tracing_for_fused() or objectives.shape[0] >= MIN_PEELED_POINTS
+        if objectives.shape[1] == 2 and violation is None and is_long:
             return ranks_by_peeling(objectives, enough)
         return ranks_by_chains(objectives, violation)
     if objectives.shape[1] <= 2:
@@ -95,7 +98,7 @@ def dominates(objectives: Array, violation: Array | None, others: Array, their_v
 
 
 def crowding_distance(objectives: Array, rank: Array) -> Array:
-    """The crowding distance of each point among those of the same rank, (n,), +inf at the ends of a front.
+    """Return the crowding distance of each point among those of the same rank, (n,), +inf at the ends of a front.
 
     Deb et al. (2002), section III.B: the sum over the objectives of the distance between the two neighbours, in units
     of the front's range. Among equal values neighbours go by row, rising in the first objective and falling in the
@@ -131,8 +134,9 @@ def dominated_by_sample(key: Array, objectives: Array, violation: Array | None, 
 
 
 def scale_to_range(points: Array, counted: Array) -> Array:
-    """Each column of points (n, m) in units of its range among the rows that are counted (n,); rows that are not finite
-    become 0."""
+    """Scale each column of points (n, m) by its range among the rows that are counted (n,); rows that are not finite
+    become 0.
+    """
     inside = counted[:, None]
     low = jnp.min(jnp.where(inside, points, jnp.inf), axis=0)
     span = jnp.max(jnp.where(inside, points, -jnp.inf), axis=0) - low
@@ -142,7 +146,7 @@ def scale_to_range(points: Array, counted: Array) -> Array:
 
 
 def mean_distance(points: Array, counted: Array | None = None) -> Array:
-    """The mean Euclidean distance between two different rows of points (n, m), a scalar; 0 for a single row.
+    """Return the mean Euclidean distance between two different rows of points (n, m), a scalar; 0 for a single row.
 
     counted: (n,) bool, which rows take part; the others may hold anything.
     """
@@ -159,7 +163,7 @@ def mean_distance(points: Array, counted: Array | None = None) -> Array:
 
 
 def niche_counts(points: Array, radius: ArrayLike, others: Array | None = None, counted: Array | None = None) -> Array:
-    """How crowded it is around each row of points (n, m): the sum of sh(d) over the rows of `others` (q, m), (n,).
+    """Measure the crowding around each row of points (n, m): the sum of sh(d) over the rows of `others` (q, m), (n,).
 
     sh(d) = 1 - d / radius for Euclidean distances d < radius, and 0 beyond (Goldberg & Richardson 1987). Without
     `others` the points themselves are meant, and each counts itself as 1, with a radius of 0 too.
@@ -233,7 +237,7 @@ def crowding_by_pairs(objectives: Array, rank: Array) -> Array:
 
 
 def select_best_rows(rank: Array, spread: Array, count: int) -> Array:
-    """The `count` best rows by lower rank, then greater spread, then lower row, (count,) int32.
+    """Select the `count` best rows by lower rank, then greater spread, then lower row, (count,) int32.
 
     rank: (n,) int32. spread: (n,), at least 0, may be +inf; compared in float32.
     """
@@ -280,7 +284,7 @@ def to_columns(objectives: Array, violation: Array | None) -> tuple[Columns, int
 
 
 def dominates_columns(a: Columns, b: Columns, m: int) -> Array:
-    """Whether `a` dominates `b`, both as columns with m objectives, after broadcasting."""
+    """Return whether `a` dominates `b`, both as columns with m objectives, after broadcasting."""
     no_worse, no_better = a[0] <= b[0], a[0] >= b[0]
     for p, q in zip(a[1:m], b[1:m], strict=True):
         no_worse &= p <= q
@@ -444,26 +448,33 @@ def ranks_by_chains(objectives: Array, violation: Array | None = None, block: in
 
 def ranks_by_peeling(objectives: Array, enough: int | None = None) -> Array:
     """Ranks for two objectives without constraints, front after front, for a GPU; once `enough` points have theirs, all
-    others get one rank after them.
-
-    In the order of (f1, f2) a point is in the first front if its f2 is less than that of all before it. That is asked
-    of all at once, in blocks, by a minimum over the blocks before and one within the block. Of equal points the first
-    stands for all.
+    others get one rank after them. Of equal points the first stands for all.
     """
     columns, _ = to_columns(objectives, None)
     n = columns[0].shape[0]
-    n_needed = n if enough is None else enough
-    block = 2 ** (n.bit_length() // 2)
-    blocks = -(-n // block)
     rows = jnp.arange(n, dtype=jnp.int32)
     f1, f2, order = lax.sort((*columns, rows), num_keys=2, is_stable=True)
     fresh = jnp.concatenate([jnp.ones(1, bool), (f1[1:] != f1[:-1]) | (f2[1:] != f2[:-1])])
     first = lax.cummax(jnp.where(fresh, rows, 0))
-    values = jnp.pad(jnp.where(fresh, f2, jnp.inf), (0, blocks * block - n), constant_values=jnp.inf)
-    values = values.reshape(blocks, block)
+    fronts = front_numbers(jnp.where(fresh, f2, jnp.inf), np.int32(n if enough is None else enough))
+    return jnp.zeros(n, jnp.int32).at[order].set(fronts[first], unique_indices=True)
+
+
+@random.as_intrinsic
+def front_numbers(values: Array, enough: Array) -> Array:
+    """The front of each point in order of the first objective, by its second one, `values` (n,), (n,) int32.
+
+    A point is in the first front if its value is less than that of all before it. That is asked of all at once, in
+    blocks, by a minimum over the blocks before and one within the block. values: +inf for points that have no front:
+    they get the number after the last one, as have all others once `enough` points have theirs.
+    """
+    n = values.shape[0]
+    block = 2 ** (n.bit_length() // 2)
+    blocks = -(-n // block)
+    values = jnp.pad(values, (0, blocks * block - n), constant_values=jnp.inf).reshape(blocks, block)
 
     def least_before(a: Array) -> Array:
-        """The least of those before each along the last axis."""
+        """Return the least of those before each along the last axis."""
         size = a.shape[-1]
         earlier = jnp.arange(size)[None, :] < jnp.arange(size)[:, None]
         return jnp.min(jnp.where(earlier, a[..., None, :], jnp.inf), axis=-1)
@@ -483,9 +494,8 @@ def ranks_by_peeling(objectives: Array, enough: int | None = None) -> Array:
 
     zero = jnp.zeros((), jnp.int32)
     start = _PeelState(jnp.full(values.shape, n, jnp.int32), zero, zero, zero + 1)
-    end = lax.while_loop(lambda carry: (carry.placed < n_needed) & (carry.last > 0), peel_some, start)
-    ranks = jnp.minimum(end.ranks, end.front).reshape(-1)
-    return jnp.zeros(n, jnp.int32).at[order].set(ranks[first], unique_indices=True)
+    end = lax.while_loop(lambda carry: (carry.placed < enough) & (carry.last > 0), peel_some, start)
+    return jnp.minimum(end.ranks, end.front).reshape(-1)[:n]
 
 
 class _PeelState(NamedTuple):

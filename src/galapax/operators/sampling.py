@@ -10,7 +10,7 @@ from galapax.numerics import random
 
 
 def sample_uniform(key: Array, bounds: Bounds, n: int) -> Array:
-    """n points spread evenly over the box, (n, d)."""
+    """Sample n points uniformly in the box, (n, d)."""
     x = bounds.lower + bounds.span * random.uniform(key, (n, bounds.dim), bounds.lower.dtype)
     return jnp.minimum(x, bounds.upper)  # rounding of the sum could step over the wall
 

@@ -33,7 +33,7 @@ def tree_where(first: Array, a: Population, b: Population) -> Population:
 
 
 def best_index(population: Population) -> Array:
-    """The row of the best individual for one objective, a scalar."""
+    """Return the row of the best individual for one objective, a scalar."""
     if population.violation is None:
         return jnp.argmin(population.fitness)
     least = jnp.min(population.violation)
@@ -41,17 +41,17 @@ def best_index(population: Population) -> Array:
 
 
 def take_row(population: Population, row: Array | int) -> Population:
-    """One individual, (1, ...)."""
+    """Return one individual as a population, (1, ...)."""
     return jax.tree.map(lambda a: a[row][None], population)
 
 
 def set_first(population: Population, first: Population) -> Population:
-    """The population with this individual (1, ...) in its first slot."""
+    """Return the population with this individual (1, ...) in its first slot."""
     return jax.tree.map(lambda a, b: a.at[0].set(b[0]), population, first)
 
 
 def keep_best(population: Population, before: Population, trials: Population) -> Population:
-    """The population with the best of these trials and of the first individual before, in its first slot."""
+    """Return the population with the best of these trials and of the first individual before, in its first slot."""
     new, old = take_row(trials, best_index(trials)), take_row(before, 0)
     return set_first(population, tree_where(no_worse(new, old), new, old))
 
@@ -60,7 +60,7 @@ MAX_PAIRWISE_RANKED = 256  # up to so many values are ranked by comparing all pa
 
 
 def rank_by_fitness(fitness: Array, violation: Array | None = None) -> Array:
-    """The place of each individual from the best, 0, to the worst, (n,) int32; of equals the earlier is better."""
+    """Rank the individuals from the best, 0, to the worst, (n,) int32; of equals the earlier is better."""
     n = fitness.shape[0]
     if n <= MAX_PAIRWISE_RANKED:
         ahead = fitness[None, :] < fitness[:, None]
@@ -116,7 +116,8 @@ def replace_losers(scores: Array, most: int, old: Tree, new: Tree) -> Tree:
 
 
 def replacement_index(scores: Array, most: int) -> Array:
-    """Which new one takes each old one's row, -1 where the old one stays, (n,) int32; see `replace_losers`.
+    """Return the row of the new individual that takes each old one's row, -1 where the old one stays, (n,) int32; see
+    `replace_losers`.
 
     One number says it of a row, so that a kernel need not decide it for every gene again.
     """
@@ -143,7 +144,8 @@ def replacement_index(scores: Array, most: int) -> Array:
 
 
 def binary_tournament(key: Array, rank: Array, spread: Array, count: int, among: Array | None = None) -> Array:
-    """The winners of `count` tournaments between two random rows, (count,) int32: lower rank, then greater spread.
+    """Select the winners of `count` tournaments between two random rows, (count,) int32: lower rank, then greater
+    spread.
 
     rank, spread: (n,). A tie goes to the one drawn first. among: a number of rows, int32; only the first so many take
     part.
@@ -159,12 +161,12 @@ def binary_tournament(key: Array, rank: Array, spread: Array, count: int, among:
 
 
 def take(rows: Array, tree: Tree) -> Tree:
-    """These rows of every array."""
+    """Return these rows of every array."""
     return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), tree)
 
 
 def take_from_union(rows: Array, a: Tree, b: Tree) -> Tree:
-    """These rows of every array of `a` followed by its like in `b`, n rows each, without putting them together."""
+    """Take rows of every array of `a` followed by its like in `b`, n rows each, without concatenating them."""
 
     def pick(p: Array, q: Array) -> Array:
         n = p.shape[0]
@@ -175,12 +177,13 @@ def take_from_union(rows: Array, a: Tree, b: Tree) -> Tree:
 
 
 def concatenate_optional(a: Array | None, b: Array | None) -> Array | None:
-    """One array of two, or None of None."""
+    """Concatenate two arrays; None for two of None."""
     return None if a is None or b is None else jnp.concatenate([a, b])
 
 
 def domination_tournament(key: Array, parents: Population, spread: Array, count: int) -> Array:
-    """The winners of `count` tournaments of two, (count,) int32: who dominates the other, or else has greater spread.
+    """Select the winners of `count` tournaments of two, (count,) int32: who dominates the other, or else has greater
+    spread.
 
     spread: (n,). Of equals the first wins.
     """
@@ -192,7 +195,9 @@ def domination_tournament(key: Array, parents: Population, spread: Array, count:
 
 
 def least_value_tournament(key: Array, values: Array, count: int) -> Array:
-    """The winners of `count` tournaments of two, (count,) int32: who has the lesser value (n,); of equals the first."""
+    """Select the winners of `count` tournaments of two, (count,) int32: who has the lesser value (n,); of equals the
+    first.
+    """
     a, b = _draw_pairs(key, values.shape[0], count)
     return jnp.where(take(b, values) < take(a, values), b, a)
 
@@ -209,7 +214,7 @@ def _draw_pairs(key: Array, n: int, count: int) -> tuple[Array, Array]:
 
 
 def find_duplicates(x: Array, counted: Array) -> Array:
-    """Which rows of x (n, d) equal an earlier one, (n,) bool, in O(n d + n log n) with memory O(n).
+    """Find which rows of x (n, d) equal an earlier one, (n,) bool, in O(n d + n log n) with memory O(n).
 
     counted: (n,) bool, which rows take part; the others repeat nobody and nobody repeats them.
     Rows are compared by two hashes of 32 bits: that two different ones pass for equal has a chance of 2**-64.
@@ -228,7 +233,7 @@ def find_duplicates(x: Array, counted: Array) -> Array:
 
 
 def fail_duplicates(objectives: Array, x: Array) -> Array:
-    """The objectives (n, m) with those of a copy of an earlier row of x (n, d) as if it had failed.
+    """Return the objectives (n, m) with those of a copy of an earlier row of x (n, d) as if it had failed.
 
     So that it stays only where there is nobody else.
     """
@@ -237,7 +242,7 @@ def fail_duplicates(objectives: Array, x: Array) -> Array:
 
 
 def _hash(x: Array, seed: int) -> Array:
-    """A word (n,) of the bits of each row; of two rows that differ it is the same with a chance of 2**-32."""
+    """Return a word (n,) of the bits of each row; of two rows that differ it is the same with a chance of 2**-32."""
     # -0.0 equals 0.0; adding 0 would do, but XLA leaves that out
     words = lax.bitcast_convert_type(jnp.where(x == 0, jnp.zeros_like(x), x), jnp.uint32)
     words = words.reshape(x.shape[0], -1)

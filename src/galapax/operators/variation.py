@@ -31,7 +31,7 @@ Mutation = Callable[..., Array]
 
 
 def draw_partners(key: Array, n: int, count: int, besides: Array | None = None) -> Array:
-    """For each of n individuals `count` distinct others, none of them itself, (count, n).
+    """Draw for each of n individuals `count` distinct others, none of them itself, (count, n).
 
     besides: a row, or one for each individual, that is not drawn; the individual's own unless given.
 
@@ -51,7 +51,7 @@ def draw_partners(key: Array, n: int, count: int, besides: Array | None = None) 
 
 
 def skip_row(pick: Array, other: Array) -> Array:
-    """A pick among rows without `other`, counted without it, as a row among all."""
+    """Return a pick among rows without `other`, counted without it, as a row among all."""
     return pick + (pick >= other).astype(jnp.int32)
 
 
@@ -64,13 +64,13 @@ def _insert(rising: list[Array], value: Array) -> list[Array]:
 
 
 def rand_1(key: Array, parents: Population, weight: ArrayLike) -> Array:
-    """A random member plus the weighted difference of two others (DE/rand/1), (n, d)."""
+    """Return a random member plus the weighted difference of two others (DE/rand/1), (n, d)."""
     base, plus, minus = _gather_rows(parents.x, draw_partners(key, parents.x.shape[0], 3))
     return base + weight * (plus - minus)
 
 
 def best_1(key: Array, parents: Population, weight: ArrayLike) -> Array:
-    """The best member plus the weighted difference of two others (DE/best/1), (n, d)."""
+    """Return the best member plus the weighted difference of two others (DE/best/1), (n, d)."""
     plus, minus = _gather_rows(parents.x, draw_partners(key, parents.x.shape[0], 2))
     return parents.x[best_index(parents)] + weight * (plus - minus)
 
@@ -81,7 +81,7 @@ def _gather_rows(x: Array, indices: Array) -> Array:
 
 
 def add_difference(key: Array, x: Array, bounds: Bounds, weight: float = 0.5) -> Array:
-    """Each row of x (n, d) moved by `weight` times the difference of two random rows, and clipped to the box.
+    """Move each row of x (n, d) by `weight` times the difference of two random rows, and clip it to the box.
 
     Clipping and not bouncing back: solutions of constrained problems often lie on the box, and this reaches it.
     """
@@ -96,7 +96,7 @@ def binomial_crossover(key: Array, target: Array, donor: Array, rate: ArrayLike)
 
 
 def crossover_mask(key: Array, shape: tuple[int, ...], rate: ArrayLike) -> Array:
-    """Which genes (n, d) binomial crossover takes from the donor: each with probability `rate`, and at least one."""
+    """Draw the genes (n, d) that binomial crossover takes from the donor: each at `rate`, at least one a row."""
     key_gene, key_forced = random.split(key)
     n, d = shape
     forced = random.integers(key_forced, (n,), d)
@@ -106,7 +106,7 @@ def crossover_mask(key: Array, shape: tuple[int, ...], rate: ArrayLike) -> Array
 def breed_trials(
     key: Array, parents: Population, bounds: Bounds, mutation: Mutation, weight: ArrayLike, rate: ArrayLike
 ) -> Array:
-    """A trial for each parent, (n, d): mutated, crossed with it, and brought back into the box."""
+    """Breed a trial for each parent, (n, d): mutated, crossed with it, and brought back into the box."""
     key_mutate, key_cross, key_repair = random.split(key, 3)
     crossed = binomial_crossover(key_cross, parents.x, mutation(key_mutate, parents, weight), rate)
     return bounce_back(key_repair, crossed, parents.x, bounds)
@@ -152,7 +152,7 @@ def three_parent_crossover(key: Array, parents: Population, fr: ArrayLike, sigma
 def simulated_binary_crossover(
     key: Array, a: Array, b: Array, bounds: Bounds, index: ArrayLike, rate: ArrayLike
 ) -> tuple[Array, Array]:
-    """Two children of each pair of rows of `a` and `b`, all (n, d), in the box.
+    """Breed two children of each pair of rows of `a` and `b`, all (n, d), in the box.
 
     SBX of Deb & Agrawal (1995), Complex Systems 9:115-148, with the density cut at the walls as in the program of the
     authors of NSGA-II: of u uniform and the parents p < q of a gene, the children are (p + q -+ beta (q - p)) / 2. A
@@ -193,7 +193,8 @@ def _spread_beyond(u: Array, most: Array, index: ArrayLike) -> Array:
 
 
 def arithmetic_crossover(key: Array, a: Array, b: Array, low: Array | float = -0.5, high: Array | float = 1.5) -> Array:
-    """One child of each pair of rows, (n, d): alpha a + (1 - alpha) b with alpha uniform on [low, high) for each gene.
+    """Breed one child of each pair of rows, (n, d): alpha a + (1 - alpha) b with alpha uniform on [low, high) for each
+    gene.
 
     A child may lie outside the box.
     """
@@ -204,7 +205,7 @@ def arithmetic_crossover(key: Array, a: Array, b: Array, low: Array | float = -0
 def polynomial_mutation(
     key: Array, x: Array, bounds: Bounds, index: ArrayLike, rate: ArrayLike, at_least_one: Array | None = None
 ) -> Array:
-    """Each gene of x (n, d) moved with probability `rate`, within the box.
+    """Mutate each gene of x (n, d) with probability `rate`, within the box.
 
     at_least_one: (n,) bool, rows of which one gene, a random one, moves in any case.
 
@@ -233,7 +234,7 @@ def polynomial_mutation(
 
 
 def round_up_to_even(count: int) -> int:
-    """The least even number of at least `count`."""
+    """Return the least even number of at least `count`."""
     return count + count % 2
 
 
@@ -247,7 +248,7 @@ def breed(
     mutation_index: ArrayLike,
     copies: bool = True,
 ) -> Array:
-    """Two children of each row in the first half of x (n, d), n even, and its like in the second half, (n, d).
+    """Breed two children of each row in the first half of x (n, d), n even, and its like in the second half, (n, d).
 
     mutation_rate: None for one gene on average. copies: whether a child may be a copy of its parent; otherwise one gene
     of a child that crossover left as it was mutates in any case.
@@ -262,7 +263,7 @@ def breed(
 
 
 def mix_in_differences(key: Array, children: Array, x: Array, bounds: Bounds, share: ArrayLike) -> tuple[Array, Array]:
-    """The children (n, d), a share of them replaced by their parents x (n, d) moved by differences of others.
+    """Replace a share of the children (n, d) by their parents x (n, d) moved by differences of others.
 
     And which they are, (n,) bool.
     """
@@ -273,7 +274,7 @@ def mix_in_differences(key: Array, children: Array, x: Array, bounds: Bounds, sh
 
 
 def adapt_difference_share(share: Array, moved: Array, stays: Array) -> Array:
-    """The share of children to make by differences next, as they survive more or less often than the others.
+    """Return the share of children to make by differences next, as they survive more or less often than the others.
 
     share: of late. moved, stays: (n,) bool, which children of this generation were made so, and which survived.
     A tenth of the way to the fourth power of the two chances beside each other; the power makes a difference of chances
@@ -302,7 +303,7 @@ CODE_MUTATION_RATE = 0.2  # chance that a candidate has a code moved
 
 
 def round_codes(x: Array, bounds: Bounds) -> Array:
-    """x (..., d) with its codes rounded."""
+    """Round the codes of x (..., d)."""
     grid = bounds.grid
     if grid is None:
         return x

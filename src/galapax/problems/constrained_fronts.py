@@ -210,13 +210,13 @@ def mw8_inside(f: np.ndarray) -> np.ndarray:
 
 def _cut(inside: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:
     """About n points, and not more, of the part of the unit sphere's octant that is inside."""
-    asked = int(n / inside(scalable_fronts.octant_front(3, 2000)).mean())
+    n_points = int(n / inside(scalable_fronts.octant_front(3, 2000)).mean())
     while True:
-        points = scalable_fronts.octant_front(3, asked)
+        points = scalable_fronts.octant_front(3, n_points)
         points = points[inside(points)]
         if len(points) <= n:
             return points
-        asked = int(asked * 0.95)
+        n_points = int(n_points * 0.95)
 
 
 def _mw(number: int, title: str, fun: Function, limits: Function, reference: tuple[float, ...], dim: int) -> Problem:

@@ -91,8 +91,8 @@ class Evaluations:
         return headings, np.column_stack([np.asarray(column, np.float64) for column in columns])
 
     def __repr__(self) -> str:
-        shown = [f.name for f in fields(self)[:11] if getattr(self, f.name) is not None]
-        return f"Evaluations({len(self)} calls, {int(self.failed.sum())} failed: {', '.join(shown)})"
+        columns = [f.name for f in fields(self)[:11] if getattr(self, f.name) is not None]
+        return f"Evaluations({len(self)} calls, {int(self.failed.sum())} failed: {', '.join(columns)})"
 
 
 N_CALL_COLUMNS = 5  # columns of the table before the variables
@@ -233,9 +233,9 @@ def parse_known_values(initial: Any, problem: ProblemDescription) -> KnownValues
         None if values is None else _parse_rows(name, values, len(x))
         for name, values in (("ineq", initial.ineq), ("eq", initial.eq))
     )
-    known = KnownValues(x, fun, ineq, eq)
-    _check_shape(known.shape, problem)
-    return known
+    values = KnownValues(x, fun, ineq, eq)
+    _check_shape(values.shape, problem)
+    return values
 
 
 def _parse_points(points: Any, problem: ProblemDescription) -> np.ndarray:
@@ -338,7 +338,7 @@ def _from_columns(columns: Mapping[str, Sequence[Any]], problem: ProblemDescript
     if missing:
         raise InputError(
             f"initial has no column for {', '.join(missing)}: it needs one for each variable ({', '.join(names)}); "
-            f"its columns are {', '.join(columns)}."
+            f"its columns are {', '.join(map(str, columns))}."
         )
     objectives = _objective_columns(columns, problem)
     space = problem.space
@@ -367,12 +367,16 @@ def _objective_columns(columns: Mapping[str, Any], problem: ProblemDescription) 
         return list(problem.objectives)
     if "fun" in columns:
         return ["fun"]
-    numbered = sorted((name for name in columns if re.fullmatch(r"f\d+", name)), key=lambda name: int(name[1:]))
+    numbered = sorted(
+        (name for name in map(str, columns) if re.fullmatch(r"f\d+", name)), key=lambda name: int(name[1:])
+    )
     numbered = [name for name in numbered if name not in problem.variable_names()]
     if numbered and problem.objectives is None:
         return numbered
     expected = '"fun"' if problem.objectives is None else ", ".join(map(repr, problem.objectives))
-    raise InputError(f"initial has no column for the objective, {expected}; its columns are {', '.join(columns)}.")
+    raise InputError(
+        f"initial has no column for the objective, {expected}; its columns are {', '.join(map(str, columns))}."
+    )
 
 
 def _only_kind(problem: ProblemDescription, names: list[str]) -> str:

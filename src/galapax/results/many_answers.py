@@ -35,7 +35,8 @@ class Minima(HTMLRepr):
     """Distinct minima, one entry each, the best first (of maximised values, the largest first).
 
     x: of declared variables their numbers. fun, violation: their values, and how far they violate the constraints.
-    share: of the uniform samples that were clustered, those in the niche of the minimum, about its share of the box.
+    share: of uniform samples, those from which the steepest straight way without a hill leads to the minimum: about the
+        share of the box that its basin has.
     found: how many searches ended there. verified: whether no point of a small pattern around it is better.
     """
 

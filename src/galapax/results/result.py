@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from galapax.core.algorithm import Forecast
 from galapax.core.checks import HTMLRepr, abbreviate
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, warn
+from galapax.core.hints import RESULT_ATTRIBUTES, attribute_error, find_answers
 from galapax.core.problem import Population, ProblemDescription, objective_signs
 from galapax.core.stop import Stop
+from galapax.metrics.importance import total_effects
 from galapax.metrics.statistics import expected_running_time, wilson_interval
 from galapax.results.front import Ask, ask_in_terminal, choose_by_asking
 
@@ -200,15 +203,8 @@ class Robust(NamedTuple):
         return text
 
 
-# words of earlier versions and of other libraries
-ATTRIBUTE_HINTS = {
-    "named": "params",
-    "best_params": "params",
-    "trials": "evaluations",
-    "func_vals": "evaluations.fun",
-    "x_iters": "evaluations.x",
-    "best_value": "fun",
-}
+MIN_IMPORTANCE_POINTS = 20
+MIN_EXPLAINED_VARIANCE = 0.5  # by trees that importances are taken from; below it a warning says so
 MAX_REPR_VARIABLES = 12  # longer solutions are abbreviated
 
 
@@ -242,7 +238,9 @@ class Result(dict[str, Any], HTMLRepr):
     With several objectives X (k, d), F (k, m), G, H and CV are the feasible non-dominated individuals of all runs,
     their objectives, constraints (or None) and violation; derived has k numbers by name; x and fun (m,) are the knee
     of the front, and population_fitness is (n, m). hypervolume: with a reference point, that of the best run; of four
-    and more objectives an estimate, and hypervolume_error its standard error (with a history).
+    and more objectives an estimate, and hypervolume_error its standard error (with a history). forecast: of `EHVI`,
+    what its models expect of the points to evaluate next (forecast.x) and of the front between its points, each with a
+    95 % interval, see Forecast; None before there are models.
     """
 
     problem: ProblemDescription
@@ -273,13 +271,16 @@ class Result(dict[str, Any], HTMLRepr):
     CV: np.ndarray
     derived: dict[str, Any]  # a float; of a front (k,)
     confidence: float | MaybeNone
+    forecast: Forecast | MaybeNone
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
-            hint = f"write {ATTRIBUTE_HINTS[name]}" if name in ATTRIBUTE_HINTS else f"it has {', '.join(self)}"
-            raise AttributeError(f"a Result has no {name!r}; {hint}.") from None
+            if find_answers(name, RESULT_ATTRIBUTES):
+                raise attribute_error(self, "a", name, RESULT_ATTRIBUTES) from None
+            public = [each for each in vars(Result) if not each.startswith("_") and each not in self]
+            raise AttributeError(f"a Result has no {name!r}; it has {', '.join([*self, *public])}.") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -369,6 +370,50 @@ class Result(dict[str, Any], HTMLRepr):
 
         return Plot(self)
 
+    def importances(self, objective: int = 0) -> dict[str, float]:
+        """How much each variable matters over the whole box, by name, the most important first; of a black box.
+
+        The number is the share of the objective's variance in which the variable takes part, alone or with others, in
+        regression trees that are fitted to the evaluations: see `galapax.metrics.importance`. These add up to more than
+        1 where variables interact. Where the search has hardly been, effects are underestimated; random search
+        (`algorithm="random"`) has been everywhere. objective: which, of several.
+        """
+        x, values = self._evaluated(objective)
+        problem, space = self.problem, self.problem.space
+        names, box = problem.variable_names(), problem.bounds
+        if space is not None:
+            names = [name for name, v in zip(names, space.variables, strict=True) if not v.is_fixed]
+            box = space.genes
+        genes = x if space is None else np.asarray(space.encode(x))
+        unordered = np.zeros(genes.shape[1], bool) if box.grid is None else box.grid.unordered
+        lower, upper = np.asarray(box.lower, np.float64), np.asarray(box.upper, np.float64)
+        effects, explained = total_effects(genes, values, lower, upper, unordered)
+        if explained < MIN_EXPLAINED_VARIANCE:
+            warn(
+                f"the importances are uncertain: trees fitted to these {len(x)} evaluations explain "
+                f"{max(0.0, explained):.0%} of the variance over the box."
+            )
+        return {names[i]: float(effects[i]) for i in np.argsort(-effects, kind="stable")}
+
+    def _evaluated(self, objective: int) -> tuple[np.ndarray, np.ndarray]:
+        """The evaluated points (n, d) that have values, and the values (n,) of an objective."""
+        if "evaluations" not in self:
+            raise InputError(
+                "importances are computed from the evaluations of a black box (blackbox=True, or an Optimizer), and "
+                "this run's objective was compiled: plot.landscape() shows it over two variables."
+            )
+        evaluations = self["evaluations"]
+        values = evaluations.fun.reshape(len(evaluations), -1)
+        if not 0 <= objective < values.shape[1]:
+            raise InputError(f"objective must be below {values.shape[1]}, the number of objectives; got {objective!r}.")
+        sound = ~evaluations.failed & np.isfinite(values[:, objective])
+        if sound.sum() < MIN_IMPORTANCE_POINTS:
+            raise InputError(
+                f"importances need at least {MIN_IMPORTANCE_POINTS} evaluations with a value; this result has "
+                f"{int(sound.sum())}."
+            )
+        return evaluations.x[sound], values[sound, objective]
+
     def to_dataframe(self, table: str | None = None) -> DataFrame:
         """A pandas DataFrame, with the names of the problem's variables and objectives as columns.
 
@@ -406,8 +451,8 @@ class Result(dict[str, Any], HTMLRepr):
         names = ("message", "success", "confidence", "fun", "fun_interval", "worst_case", "x", "y", "feasible", "nit",
                  "nfev", "n_failed", "seed")  # fmt: skip
         labels = {"fun_interval": "interval"}
-        shown = [name for name in names if self.get(name) is not None]
-        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in shown]
+        present = [name for name in names if self.get(name) is not None]
+        lines = [f"{labels.get(name, name):>10}: {self._format_entry(name)}" for name in present]
         reports = self.get("robust", ())
         for report in (reports,) if isinstance(reports, Robust) else reports:
             lines.append(f"{'robust':>10}: {report!r}")

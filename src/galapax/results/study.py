@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from galapax.core.checks import HTMLRepr, pluralize
 from galapax.core.errors import InputError
+from galapax.core.hints import STUDY_ATTRIBUTES, attribute_error
 from galapax.core.stop import Stop
 from galapax.metrics import indicators, statistics
 from galapax.metrics.statistics import Comparison, Friedman
@@ -218,6 +219,9 @@ class Study(HTMLRepr):
         """How many cells there are along each axis, in words."""
         plural = "s" if self.kind == "comparison" else ""  # a hyper-parameter keeps its name
         return " × ".join(f"{len(v)} {name}{plural * (len(v) != 1)}" for name, v in self.axes.items())
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise attribute_error(self, "a", name, STUDY_ATTRIBUTES)
 
     def __repr__(self) -> str:
         runs = len(all_runs(self.results[0])) if self.results else 0

@@ -28,10 +28,10 @@ except ImportError:  # Windows
 
 TEMPORARY_PREFIX = ".galapax-"  # of the names of temporaries
 STALE_FOLDER_SECONDS = 3600.0  # age of a temporary from which on its process is taken to be dead
+MANIFEST = "manifest.json"
 PENDING = f"{TEMPORARY_PREFIX}new"  # folder of complete files that wait to be moved into place
 RECORD = f"{TEMPORARY_PREFIX}record"  # in it: which files are removed, and the checksum of what the change replaces
 MAX_RECORD_BYTES = 2**16  # ours have a few hundred
-Accept = Callable[[Path, list[str]], bool]  # whether files may be moved into a folder, and those names be removed
 
 
 def write_bytes(path: Path, *chunks: bytes) -> None:
@@ -112,20 +112,19 @@ def staging_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def replace_files(folder: Path, stage: Path, prepare: Callable[[], Iterable[str]], last: str, accept: Accept) -> None:
+def replace_files(folder: Path, stage: Path, prepare: Callable[[], Iterable[str]]) -> None:
     """Move the files in `stage` into `folder`, all or none.
 
     The whole change is one move of `stage`; the rest only tidies up, and whoever comes next can do it as well. Until
-    `last` (one of the files) is moved, readers look for a file in PENDING first: see `lookup_folders`.
+    the manifest is moved, readers look for a file in PENDING first: see `lookup_folders`.
 
     prepare: called while no other process changes the folder; returns the names of files that are to be removed, and
         may write into `stage` or raise.
-    accept: see `read_pending`.
     """
     with folder_lock(folder):
-        finish(folder, last, accept)
+        move_pending(folder)
         removals = list(prepare())
-        record = {"replaces": _checksum(folder / last), "remove": removals}
+        record = {"replaces": _checksum(folder / MANIFEST), "remove": removals}
         (stage / RECORD).write_text(json.dumps(record), encoding="utf-8")
         for file in stage.iterdir():
             with file.open("rb") as stream:
@@ -133,47 +132,47 @@ def replace_files(folder: Path, stage: Path, prepare: Callable[[], Iterable[str]
         sync_folder(stage)
         os.rename(stage, folder / PENDING)
         sync_folder(folder)
-        finish(folder, last, accept)
+        move_pending(folder)
 
 
-def finish(folder: Path, last: str, accept: Accept) -> None:
+def move_pending(folder: Path) -> None:
     """Move into their place the files that a process, this one or one that was killed, has put into PENDING."""
     pending = folder / PENDING
-    refuse_pending(folder, last, accept)
+    refuse_pending(folder)
     if pending.is_symlink() or not pending.is_dir():
         return
-    for name in read_pending(folder, last, accept) or ():
+    for name in read_pending(folder) or ():
         (folder / name).unlink(missing_ok=True)
     files = [file for file in pending.iterdir() if file.name != RECORD]
-    for file in sorted(files, key=lambda file: file.name == last):
+    for file in sorted(files, key=lambda file: file.name == MANIFEST):
         os.replace(file, folder / file.name)
     sync_folder(folder)
     (pending / RECORD).unlink(missing_ok=True)
     pending.rmdir()
 
 
-def refuse_pending(folder: Path, last: str, accept: Accept) -> None:
+def refuse_pending(folder: Path) -> None:
     """Raise an InputError where PENDING is no change of ours to this folder: nothing in it is moved or removed."""
     pending = folder / PENDING
     if pending.is_symlink() or not pending.is_dir():
         return
     if all(file.name == RECORD for file in pending.iterdir()):  # all that counted has been moved
         return
-    if read_pending(folder, last, accept) is None:
+    if read_pending(folder) is None:
         raise InputError(
             f"{pending} holds files that no save of galapax into {folder} has left; nothing was changed. Save into "
             "another folder, or move it away first."
         )
 
 
-def read_pending(folder: Path, last: str, accept: Accept) -> list[str] | None:
+def read_pending(folder: Path) -> list[str] | None:
     """Read which files the change that waits in PENDING removes; None where none waits that was made for this folder.
 
-    It was made for this folder if it replaces what the folder holds, and `accept` agrees, which is called with the
-    folder and the names to remove. Files may be moved by another process meanwhile.
+    It was made for this folder if it replaces what the folder holds, and `accept_pending` agrees. Files may be moved by
+    another process meanwhile.
     """
     pending = folder / PENDING
-    if pending.is_symlink() or not (pending / last).is_file():
+    if pending.is_symlink() or not (pending / MANIFEST).is_file():
         return None
     try:
         record = json.loads(_read_record(pending / RECORD))
@@ -182,7 +181,7 @@ def read_pending(folder: Path, last: str, accept: Accept) -> list[str] | None:
         return None
     if not isinstance(removals, list) or not all(isinstance(name, str) for name in removals):
         return None
-    return removals if replaces == _checksum(folder / last) and accept(folder, removals) else None
+    return removals if replaces == _checksum(folder / MANIFEST) and accept_pending(folder, removals) else None
 
 
 def _read_record(file: Path) -> bytes:
@@ -192,9 +191,9 @@ def _read_record(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def lookup_folders(folder: Path, last: str, accept: Accept) -> list[Path]:
+def lookup_folders(folder: Path) -> list[Path]:
     """List the folders in which a reader looks for a file, in order."""
-    return [folder] if read_pending(folder, last, accept) is None else [folder / PENDING, folder]
+    return [folder] if read_pending(folder) is None else [folder / PENDING, folder]
 
 
 def _checksum(file: Path) -> str | None:
@@ -224,7 +223,6 @@ def folder_lock(folder: Path) -> Iterator[None]:
 # --- the manifest of a saved run --------------------------------------------------------------------------------------
 
 
-NAME = "manifest.json"
 MANIFEST_FORMAT = 1
 
 # The files that galapax writes, by the file that identifies a run or a study.
@@ -253,6 +251,7 @@ FILES_OF_KIND = {
         "summary.tex",
         "convergence.png",
         "ecdf.png",
+        "ranks.png",
         "report.html",
     ),
 }
@@ -260,24 +259,24 @@ ALL_FILE_NAMES = frozenset(name for names in FILES_OF_KIND.values() for name in 
 MAX_MANIFEST_BYTES = 2**20  # ours have a few thousand
 
 
-class Saved:
+class SavedFiles:
     """The files of a saved run or study, as the last save that came to its end left them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            self.folders = lookup_folders(folder, NAME, accept_pending)
-            self.text = self._read(NAME, MAX_MANIFEST_BYTES)
+            self.folders = lookup_folders(folder)
+            self.text = self._read(MANIFEST, MAX_MANIFEST_BYTES)
         except OSError as error:
-            raise InputError(f"{folder / NAME} cannot be read: {error.strerror or error}.") from None
+            raise InputError(f"{folder / MANIFEST} cannot be read: {error.strerror or error}.") from None
         except ValueError:
-            raise _damaged_manifest_error(folder / NAME) from None
+            raise _damaged_manifest_error(folder / MANIFEST) from None
         if self.text is None:
-            raise InputError(f"{folder} contains no saved run: it has no {NAME}.")
-        self.files = _parse(self.text, folder / NAME)
+            raise InputError(f"{folder} contains no saved run: it has no {MANIFEST}.")
+        self.files = _parse(self.text, folder / MANIFEST)
         kinds = [kind for kind in FILES_OF_KIND if kind in self.files]
         if len(kinds) != 1:
-            raise _damaged_manifest_error(folder / NAME)
+            raise _damaged_manifest_error(folder / MANIFEST)
         self.main_file = kinds[0]
 
     def read(self, name: str) -> bytes:
@@ -295,7 +294,7 @@ class Saved:
     def is_replaced(self) -> bool:
         """Whether another save has finished since this object was created."""
         try:
-            return Saved(self.folder).text != self.text
+            return SavedFiles(self.folder).text != self.text
         except (InputError, OSError):
             return False
 
@@ -312,12 +311,12 @@ class Saved:
         return None
 
 
-def write(stage: Path, other_files: dict[str, tuple[int, str]]) -> bytes:
+def write_manifest(stage: Path, other_files: dict[str, tuple[int, str]]) -> bytes:
     """Write the manifest of the files in a folder, and of `other_files` elsewhere; return its text."""
     text = _compose(
-        other_files | {file.name: _fingerprint(file) for file in sorted(stage.iterdir()) if file.name != NAME}
+        other_files | {file.name: _fingerprint(file) for file in sorted(stage.iterdir()) if file.name != MANIFEST}
     )
-    (stage / NAME).write_bytes(text)
+    (stage / MANIFEST).write_bytes(text)
     return text
 
 
@@ -327,22 +326,24 @@ def accept_pending(folder: Path, removals: list[str]) -> bool:
     """
     pending = folder / PENDING
     try:
-        listed = {NAME, RECORD, *(_read_manifest(pending) or ())}
+        listed = {MANIFEST, RECORD, *(_read_manifest(pending) or ())}
         files = _read_manifest(folder)
-        replaceable = set() if files is None else {NAME, *files}
+        replaceable = set() if files is None else {MANIFEST, *files}
         names = [file.name for file in pending.iterdir()]
     except (InputError, OSError):
         return False
     blocked = [name for name in names if _is_taken(folder / name) and not _is_plain(folder / name, replaceable)]
     unlisted = [name for name in names if not _is_plain(pending / name, listed)]
     # looked at last: what another process has moved into the folder meanwhile is in nobody's way
-    return {*removals} <= replaceable - {NAME} and not any(_is_taken(pending / name) for name in (*blocked, *unlisted))
+    return {*removals} <= replaceable - {MANIFEST} and not any(
+        _is_taken(pending / name) for name in (*blocked, *unlisted)
+    )
 
 
 def owned_files(folder: Path) -> dict[str, tuple[int, str] | None]:
     """List the files that galapax wrote into a folder, with their fingerprints, and the manifest itself."""
     try:
-        return {NAME: None, **Saved(folder).files}
+        return {MANIFEST: None, **SavedFiles(folder).files}
     except (InputError, OSError, ValueError):
         return {}
 
@@ -354,7 +355,7 @@ def unowned_files(folder: Path, names: Iterable[str]) -> list[str]:
 
 
 def refuse_unowned(folder: Path, names: Iterable[str]) -> None:
-    refuse_pending(folder, NAME, accept_pending)
+    refuse_pending(folder)
     unowned = unowned_files(folder, names)
     if unowned:
         pronoun = "it" if len(unowned) == 1 else "them"
@@ -414,7 +415,7 @@ def _compose(files: dict[str, tuple[int, str]]) -> bytes:
 
 def _read_manifest(folder: Path) -> dict[str, tuple[int, str]] | None:
     """The files that the manifest in a folder lists, whatever waits in PENDING; None where it has none."""
-    file = folder / NAME
+    file = folder / MANIFEST
     if not file.is_file():
         return None
     if file.stat().st_size > MAX_MANIFEST_BYTES:

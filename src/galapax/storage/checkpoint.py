@@ -166,8 +166,8 @@ MAX_WRITE_SHARE = 0.02  # of the wall-clock time
 PREVIOUS_SUFFIX = ".1"  # of the file that held the checkpoint before the last write
 
 
-class Keeper:
-    """Writes checkpoints to a file, a CheckpointWriter with one section for each task that a call solves."""
+class CheckpointFile:
+    """The checkpoint of a call, a CheckpointWriter (see execution/state.py) with one section for each task."""
 
     def __init__(self, settings: Checkpoint, file: Path | None) -> None:
         """file: the checkpoint to resume from."""
@@ -178,9 +178,9 @@ class Keeper:
             data = read(file)
             self.loaded_sections, self.about = data["sections"], data["about"] | self.about
         self.is_readable = _is_readable(self.path)  # whether the present file may become the previous one
-        self.begun = 0  # batches of this section
+        self.n_begun = 0  # batches of this section
         self.last_write_time = time.perf_counter()
-        self.write_seconds, self.made, self.has_changes = 0.0, 0, False
+        self.write_seconds, self.saved_generation, self.has_changes = 0.0, 0, False
         self.has_failed = False  # the last attempt to write
         self.memory: dict[str, object] | None = None  # of the present task's black box
         self._writer: threading.Thread | None = None
@@ -189,15 +189,15 @@ class Keeper:
 
     def open(self, task: dict[str, str], title: str) -> None:
         """Begin the section of a task. task: its fingerprint."""
-        self.begun = 0
-        section: dict[str, Any] = {"task": task, "title": title, "done": [], "standing": None, "at": 0}
+        self.n_begun = 0
+        section: dict[str, Any] = {"task": task, "title": title, "done": [], "batch": None, "batch_number": 0}
         index = len(self.sections)
         if index < len(self.loaded_sections):
             _check_same_task(self.loaded_sections[index]["task"], task)
-            section |= {name: self.loaded_sections[index][name] for name in ("standing", "at")}
+            section |= {name: self.loaded_sections[index][name] for name in ("batch", "batch_number")}
             section["done"] = list(self.loaded_sections[index]["done"])
         self.sections.append(section)
-        self.memory = None if section["standing"] is None else section["standing"].box
+        self.memory = None if section["batch"] is None else section["batch"].box
         if index == 0:
             try:
                 self._write(self._data())
@@ -214,48 +214,47 @@ class Keeper:
     # --- what `run_batch` calls, see execution/state.py ---
 
     def begin_batch(self) -> Outcome | BatchCheckpoint | None:
-        section, self.begun, self.made = self.sections[-1], self.begun + 1, 0
-        if (
-            section["at"] == self.begun
-        ):  # of the last batch that was begun, be it over: it may be given more generations
-            standing: BatchCheckpoint | None = section["standing"]
-            return standing
-        done: Outcome | None = section["done"][self.begun - 1] if self.begun <= len(section["done"]) else None
+        section, self.n_begun, self.saved_generation = self.sections[-1], self.n_begun + 1, 0
+        # the last batch that was begun, be it over: it may be given more generations
+        if section["batch_number"] == self.n_begun:
+            batch: BatchCheckpoint | None = section["batch"]
+            return batch
+        done: Outcome | None = section["done"][self.n_begun - 1] if self.n_begun <= len(section["done"]) else None
         return done
 
     def sizes(self) -> tuple[int, int] | None:
         section = self.sections[-1]
-        if section["at"] == self.begun + 1:
-            standing: BatchCheckpoint = section["standing"]
-            return (standing.runs, standing.width) if standing.runs else None
-        if self.begun >= len(section["done"]):
+        if section["batch_number"] == self.n_begun + 1:
+            batch: BatchCheckpoint = section["batch"]
+            return (batch.runs, batch.width) if batch.runs else None
+        if self.n_begun >= len(section["done"]):
             return None
-        outcome = section["done"][self.begun]
+        outcome = section["done"][self.n_begun]
         return len(outcome.x), outcome.sizes[0][0]
 
     def restart_batch(self) -> None:
         section = self.sections[-1]
-        if section["at"] == self.begun:  # with other slices than those that were noted
-            section |= {"standing": None, "at": 0}
-        self.begun -= 1
+        if section["batch_number"] == self.n_begun:  # with other slices than those that were noted
+            section |= {"batch": None, "batch_number": 0}
+        self.n_begun -= 1
 
     def due(self, generation: int) -> bool:
         waited = time.perf_counter() - self.last_write_time
         interval = self.settings.generations
         if interval is not None:
-            return generation - self.made >= interval
+            return generation - self.saved_generation >= interval
         return waited >= max(self.settings.seconds, self.write_seconds / MAX_WRITE_SHARE)
 
-    def save(self, standing: BatchCheckpoint) -> None:
-        self.sections[-1] |= {"standing": standing, "at": self.begun}
+    def save(self, batch: BatchCheckpoint) -> None:
+        self.sections[-1] |= {"batch": batch, "batch_number": self.n_begun}
         self.has_changes = True
-        if self.due(standing.generation):
-            self.made = standing.generation
+        if self.due(batch.generation):
+            self.saved_generation = batch.generation
             self._flush(wait=False)
 
     def finish_batch(self, done: Outcome) -> None:
         section = self.sections[-1]
-        section["done"][self.begun - 1 :] = [done]
+        section["done"][self.n_begun - 1 :] = [done]
         self.has_changes = True
 
     # --- the file ---
@@ -311,10 +310,10 @@ class Keeper:
         self.is_readable = True
 
 
-def keeper(settings: Checkpoint | None, resume: object) -> Keeper | None:
-    """Build the Keeper for `checkpoint=` and `resume=`; None where no checkpoint is written."""
+def open_checkpoint_file(settings: Checkpoint | None, resume: object) -> CheckpointFile | None:
+    """Open the file for `checkpoint=` and `resume=`; None where no checkpoint is written."""
     try:
-        return _open_keeper(settings, resume)
+        return _open_settings(settings, resume)
     except InputError:
         raise
     except (OSError, ValueError) as error:  # ValueError: of a name that is none
@@ -322,7 +321,7 @@ def keeper(settings: Checkpoint | None, resume: object) -> Keeper | None:
         raise InputError(f"the checkpoint {abbreviate(str(name))} cannot be used: {error}.") from None
 
 
-def _open_keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
+def _open_settings(settings: Checkpoint | None, resume: Any) -> CheckpointFile | None:
     if resume is True and settings is None:
         raise InputError(
             "resume=True continues from the file given as checkpoint=: add checkpoint=, or pass the file as resume=."
@@ -349,7 +348,7 @@ def _open_keeper(settings: Checkpoint | None, resume: Any) -> Keeper | None:
         )
     if not path.parent.is_dir():
         raise InputError(f"the folder {str(path.parent)!r} of the checkpoint does not exist: create it first.")
-    return Keeper(settings, file)
+    return CheckpointFile(settings, file)
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -391,7 +390,8 @@ def _check_sections(data: Any) -> None:
         )
         if not is_section or not all(isinstance(done, Outcome) for done in section["done"]):
             raise CorruptFileError("it contains no run")
-        if not isinstance(section.get("standing"), BatchCheckpoint | None) or not isinstance(section.get("at"), int):
+        has_batch = isinstance(section.get("batch"), BatchCheckpoint | None)
+        if not has_batch or not isinstance(section.get("batch_number"), int):
             raise CorruptFileError("it contains no run")
 
 

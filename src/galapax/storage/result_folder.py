@@ -25,7 +25,7 @@ from galapax.core.errors import InputError
 from galapax.results.result import Result
 from galapax.results.study import Study
 from galapax.storage import atomic
-from galapax.storage.atomic import Saved
+from galapax.storage.atomic import SavedFiles
 from galapax.storage.export import csv_files
 from galapax.storage.result_format import (
     FORMAT,
@@ -94,14 +94,14 @@ def _replace_run(folder: Path, write_numbers: Callable[[Path], None], pictures: 
 
         def prepare() -> list[str]:
             new_names = [file.name for file in stage.iterdir()]
-            atomic.refuse_unowned(folder, [*new_names, *pictures, atomic.NAME])
+            atomic.refuse_unowned(folder, [*new_names, *pictures, atomic.MANIFEST])
             for name in atomic.rename_modified(folder):
                 _warn(f"A file in {folder} has been changed since galapax wrote it; it is kept as {name}.")
             nonlocal manifest_text
-            manifest_text = atomic.write(stage, {})
-            return [name for name in atomic.owned_files(folder) if name not in (*new_names, atomic.NAME)]
+            manifest_text = atomic.write_manifest(stage, {})
+            return [name for name in atomic.owned_files(folder) if name not in (*new_names, atomic.MANIFEST)]
 
-        atomic.replace_files(folder, stage, prepare, atomic.NAME, atomic.accept_pending)
+        atomic.replace_files(folder, stage, prepare)
     if pictures:
         _add_pictures(folder, pictures, manifest_text)
     return folder
@@ -123,14 +123,14 @@ def _add_pictures(folder: Path, pictures: Drawings, manifest_text: bytes) -> Non
                     _warn(f"{name} could not be drawn ({_describe(error)}); the run in {folder} is saved without it.")
 
             def prepare() -> list[str]:
-                saved = atomic.Saved(folder)
+                saved = atomic.SavedFiles(folder)
                 if saved.text != manifest_text:
                     raise InputError("another run was saved there in the meantime")
                 atomic.refuse_unowned(folder, pictures)
-                atomic.write(stage, saved.files)
+                atomic.write_manifest(stage, saved.files)
                 return []
 
-            atomic.replace_files(folder, stage, prepare, atomic.NAME, atomic.accept_pending)
+            atomic.replace_files(folder, stage, prepare)
     except (OSError, InputError) as error:
         _warn(f"The pictures of the run in {folder} could not be saved ({_describe(error)}); the run itself was saved.")
 
@@ -162,7 +162,7 @@ def _warn(sentence: str) -> None:
 def load(folder: str | Path) -> Result | Study:
     """Read a saved run or study. Its problem's functions are not in the files: it can be looked at, not replayed."""
     for attempt in count(1):
-        saved = Saved(Path(folder))
+        saved = SavedFiles(Path(folder))
         try:
             return _load_study(saved) if saved.main_file == "study.json" else _load_result(saved)
         except InputError:
@@ -171,7 +171,7 @@ def load(folder: str | Path) -> Result | Study:
     raise AssertionError
 
 
-def _load_result(saved: Saved) -> Result:
+def _load_result(saved: SavedFiles) -> Result:
     data = _read_json(saved)
     with _name_file_in_errors(saved.folder / saved.main_file):
         result = result_from_json(data)
@@ -181,7 +181,7 @@ def _load_result(saved: Saved) -> Result:
     return result
 
 
-def _load_study(saved: Saved) -> Study:
+def _load_study(saved: SavedFiles) -> Study:
     data = _read_json(saved)
     with _name_file_in_errors(saved.folder / saved.main_file):
         study = study_from_json(data)
@@ -196,7 +196,7 @@ def _load_study(saved: Saved) -> Study:
     return study
 
 
-def _read_json(saved: Saved) -> JSON:
+def _read_json(saved: SavedFiles) -> JSON:
     """Read result.json or study.json, if this version knows its format."""
     file = saved.folder / saved.main_file
     with _name_file_in_errors(file):
@@ -231,7 +231,7 @@ def _refuse_newer(file: Path, version: int) -> None:
         )
 
 
-def _read_npz(saved: Saved) -> Arrays:
+def _read_npz(saved: SavedFiles) -> Arrays:
     """Read the arrays of a saved run by name, all of them numbers.
 
     Not by `np.load`, which believes what an archive says of its size: a file of 2 MB can unpack to 2 GB. Galapax

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from galapax.core.algorithm import Forecast
 from galapax.core.checks import abbreviate, as_integer_if_whole
 from galapax.core.errors import InputError
 from galapax.core.problem import (
@@ -375,6 +376,7 @@ RUNS_AXES = {
 }
 RUN_FRONTS_AXES = {"size": "runs", "X": "rows variables", "F": "rows objectives", "CV": "rows"}
 SNAPSHOT_AXES = {"x": "individuals variables", "objectives": "individuals values", "violation": "individuals"}
+FORECAST_AXES = {"x": "next variables", "next": "next levels objectives", "front": "gaps levels objectives"}
 OPTIONAL_ARRAYS = {"violation", "feasible_share", "x", "hypervolume", "hypervolume_error", "G", "H"}
 COUNT_ARRAYS = {"generation", "nfev", "number", "nit", "n_failed", "size"}
 
@@ -398,6 +400,8 @@ def result_to_arrays(result: Result) -> Arrays:
                 arrays[f"runs.fronts.{name}"] = np.concatenate([getattr(front, name) for front in fronts])
     for generation, population in result.get("snapshots", {}).items():
         arrays |= _named_arrays(f"snapshots.{generation}.", population, SNAPSHOT_AXES)
+    if result.get("forecast") is not None:
+        arrays |= {f"forecast.{name}": getattr(result.forecast, name) for name in FORECAST_AXES}
     if "evaluations" in result:
         arrays["evaluations"] = result.evaluations.table()[1]
     return {name: np.asarray(array) for name, array in arrays.items()}
@@ -431,6 +435,8 @@ def add_arrays(result: Result, arrays: Arrays) -> None:
         axes = {name: f"{'runs ' * (result.runs is not None)}{axis}" for name, axis in SNAPSHOT_AXES.items()}
         population: dict[str, Any] = reader.take(f"snapshots.{generation}.", axes, optional={"violation"})
         result["snapshots"][generation] = Population(**{"violation": None} | population)
+    if "forecast.x" in arrays:
+        result["forecast"] = Forecast(**reader.take("forecast.", FORECAST_AXES, optional=set()))
     if "evaluations" in arrays:
         result["evaluations"] = _read_evaluations(reader, result)
     result.pop("evaluation_errors", None)

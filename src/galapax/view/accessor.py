@@ -5,8 +5,9 @@ Storage writes the numbers, the views draw the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
@@ -39,21 +40,26 @@ class Plot:
             return self.landscape(ax=ax) if self._result.problem.dim > 1 else self.parallel(ax=ax)
         if has_cells(self._result):
             return self.elites(ax)
-        return self.front(ax) if "F" in self._result else self.convergence(ax)
+        if "F" in self._result:
+            return self.front(ax)
+        is_first_generation = self._result.history is None and self._result.nit == 0  # of an Optimizer
+        return self.parallel(ax=ax) if is_first_generation else self.convergence(ax)
 
     def convergence(self, ax: AxesLike | None = None) -> Figure:
         """The best value by generation; for several runs the median, the middle half and the whole range.
 
         ax: matplotlib axes to draw into, here and below; by default a new figure.
         """
-        plots = _import_plots()
+        plots = _import_drawing()
         if figure_data.ensemble_history(self._result) is None:
+            if self._result.nit == 0:
+                raise InputError("no generation is complete yet: plot.parallel() draws the points that have values.")
             raise InputError("this result has no history: run it again with keep=gx.Keep(history=True).")
         return plots.convergence(self._result, ax)
 
     def front(self, ax: Axes | None = None) -> Figure:
         """The non-dominated solutions of several objectives, with knee, extremes and the true front where known."""
-        return _import_plots().front(self._result, ax)
+        return _import_drawing().front(self._result, ax)
 
     def elites(self, ax: Axes | None = None) -> Figure:
         """Of `gx.illuminate`: the value of each cell's elite over one or two measures."""
@@ -65,7 +71,15 @@ class Plot:
             raise InputError(
                 "only a result of gx.robust has outcomes, and of the worst case over a box there are none."
             )
-        return _import_plots().outcomes(self._result, ax)
+        return _import_drawing().outcomes(self._result, ax)
+
+    def attainment(self, shares: Sequence[float] = (0.25, 0.5, 0.75), ax: Axes | None = None) -> Figure:
+        """Of several runs with two objectives: the surfaces that these shares of the runs attain."""
+        return _import_drawing().attainment(self._result, shares, ax)
+
+    def importances(self, objective: int = 0, ax: Axes | None = None) -> Figure:
+        """Of a black box: how much each variable matters, see `Result.importances`."""
+        return _import_drawing().importances(self._result, objective, ax)
 
     def maps(
         self,
@@ -81,11 +95,11 @@ class Plot:
         scale: "box", or "population" to see small differences. run: of an ensemble; by default the best.
         The maps fill a figure of their own.
         """
-        return _import_animation().filmstrip(self._result, generations, form=form, scale=scale, run=run)
+        return _import_drawing("animation").filmstrip(self._result, generations, form=form, scale=scale, run=run)
 
     def parallel(self, generation: int | None = None, ax: Axes | None = None) -> Figure:
         """A line over all variables for each solution of the front, or each individual of the (last) population."""
-        return _import_plots().parallel(self._result, generation, ax)
+        return _import_drawing().parallel(self._result, generation, ax)
 
     def landscape(
         self,
@@ -100,22 +114,20 @@ class Plot:
 
         window: a (lower, upper) pair for each of the two, to zoom in. points: of the grid along each variable.
         """
-        return _import_landscapes().landscape(
+        return _import_drawing("landscapes").landscape(
             self._result, variables, window=window, objective=objective, points=points, ax=ax
         )
 
     def gif(self, file: str | Path, generations: Iterable[int] | None = None, **options: object) -> Path:
         """The maps as an animated file, a frame for each population kept; options as for `maps`, and `seconds`."""
-        return _import_animation().animate(self._result, file, generations, **options)
+        return _import_drawing("animation").animate(self._result, file, generations, **options)
 
     def save(self, folder: str | Path) -> tuple[list[Path], dict[str, str]]:
         """Write every figure that this result has to a folder as PNG, and each map by itself to the folder maps in it.
 
         Returns the files, and for each figure that there is not the reason.
         """
-        result = self._result
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
+        result, path = self._result, Path(folder)
         figures: dict[str, Callable[[], Figure]] = {
             "convergence": self.convergence,
             "maps": self.maps,
@@ -129,25 +141,22 @@ class Plot:
             figures["front"] = self.front
         if figure_data.robust_reports(result):
             figures["outcomes"] = self.outcomes
-        files, reasons = [], {}
-        for name, draw in figures.items():
-            file = path / f"{name}.png"
-            try:
-                atomic.write_by(file, partial(draw().savefig, format="png", dpi=150))
-                files.append(file)
-            except (InputError, MissingPackage) as error:
-                file.unlink(missing_ok=True)  # an earlier run's picture would stand for this one's
-                reasons[name] = str(error)
+        if "evaluations" in result:
+            figures["importances"] = self.importances
+        if result.runs is not None and result.runs.fronts is not None and len(result.signs) == 2:
+            figures["attainment"] = self.attainment
+        files, reasons = _save_figures(path, figures)
         for file in (path / "maps").glob("*-map-*.png"):
             file.unlink()
         if result.get("snapshots"):
-            files += _import_animation().save_maps(result, path / "maps")
+            files += _import_drawing("animation").save_maps(result, path / "maps")
         else:
             reasons.pop("maps-variables")  # for the same reason as "maps"
         return files, reasons
 
     def __repr__(self) -> str:
-        names = ("convergence", "front", "elites", "outcomes", "maps", "parallel", "landscape")
+        names = ("convergence", "front", "attainment", "importances", "elites", "outcomes", "maps", "parallel",
+                 "landscape")  # fmt: skip
         return f"result.plot has {', '.join(f'{name}()' for name in names)}, gif(file) and save(folder)"
 
 
@@ -169,22 +178,61 @@ class StudyPlot:
 
         ax: matplotlib axes to draw into, one for each panel, here and below; by default a new figure.
         """
-        return _import_plots().study_convergence(self._study, ax)
+        return _import_drawing().study_convergence(self._study, ax)
 
     def running_times(self, ax: Axes | None = None) -> Figure:
         """The share of targets reached by evaluations, over all problems and runs."""
-        return _import_plots().running_times(self._study, ax)
+        return _import_drawing().running_times(self._study, ax)
 
     def final(self, ax: AxesLike | None = None) -> Figure:
         """The share of runs that ended at least as close to the best value, a panel for each problem."""
-        return _import_plots().final_values(self._study, ax)
+        return _import_drawing().final_values(self._study, ax)
 
     def heatmap(self, ax: Axes | None = None) -> Figure:
         """The median of the runs over the first two hyper-parameters of a sweep."""
-        return _import_plots().heatmap(self._study, ax)
+        return _import_drawing().heatmap(self._study, ax)
+
+    def save(self, folder: str | Path) -> tuple[list[Path], dict[str, str]]:
+        """Write every figure that this study has to a folder as PNG; return the files, and reasons for missing ones."""
+        figures: dict[str, Callable[[], Figure]] = {
+            "convergence": self.convergence,
+            "ecdf": self.running_times,
+            "final": self.final,
+        }
+        if self._study.kind == "sweep" and len(self._study.axes) > 1:
+            figures["heatmap"] = self.heatmap
+        if figure_data.has_ranks(self._study):
+            figures["ranks"] = self.critical_difference
+        if len(self._study.results[0].signs) == 2:
+            figures["attainment"] = self.attainment
+        return _save_figures(Path(folder), figures)
+
+    def critical_difference(self, ax: Axes | None = None) -> Figure:
+        """The average ranks of a comparison, with a bar over algorithms that do not differ significantly (Nemenyi)."""
+        return _import_drawing().critical_difference(self._study, ax)
+
+    def attainment(self, share: float = 0.5, ax: AxesLike | None = None) -> Figure:
+        """Of two objectives: the surface that this share of the runs attains, a panel for each problem."""
+        return _import_drawing().study_attainment(self._study, share, ax)
 
     def __repr__(self) -> str:
-        return "study.plot has convergence(), running_times(), final() and heatmap()"
+        names = ("convergence", "running_times", "final", "heatmap", "critical_difference", "attainment")
+        return f"study.plot has {', '.join(f'{name}()' for name in names)} and save(folder)"
+
+
+def _save_figures(folder: Path, figures: Mapping[str, Callable[[], Figure]]) -> tuple[list[Path], dict[str, str]]:
+    """Write figures to a folder as PNG; return the files, and for each that cannot be drawn the reason."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files, reasons = [], {}
+    for name, draw in figures.items():
+        file = folder / f"{name}.png"
+        try:
+            atomic.write_by(file, partial(draw().savefig, format="png", dpi=150))
+            files.append(file)
+        except (InputError, MissingPackage) as error:
+            file.unlink(missing_ok=True)  # an earlier run's picture would stand for this one's
+            reasons[name] = str(error)
+    return files, reasons
 
 
 def missing_package() -> str | None:
@@ -197,27 +245,12 @@ def missing_package() -> str | None:
     return None
 
 
-def _import_plots() -> ModuleType:
+def _import_drawing(name: str = "plots") -> ModuleType:
+    """Import a module of this package that draws with matplotlib."""
     missing = missing_package()
     if missing is not None:
         raise MissingPackage(f'pictures need the package {missing}: pip install "galapax[view]".')
-    from galapax.view import plots
-
-    return plots
-
-
-def _import_landscapes() -> ModuleType:
-    _import_plots()
-    from galapax.view import landscapes
-
-    return landscapes
-
-
-def _import_animation() -> ModuleType:
-    _import_plots()
-    from galapax.view import animation
-
-    return animation
+    return import_module(f"galapax.view.{name}")
 
 
 Saveable = TypeVar("Saveable", Result, Study)
@@ -256,6 +289,8 @@ def _study_drawings(study: Study) -> dict[str, Callable[[Path], object]]:
     drawings = {"convergence.png": partial(_draw, plots.study_convergence, study, 130)}
     if study.kind == "comparison":
         drawings["ecdf.png"] = partial(_draw, plots.running_times, study, 130)
+        if figure_data.has_ranks(study):
+            drawings["ranks.png"] = partial(_draw, plots.critical_difference, study, 130)
     return {**drawings, "report.html": partial(_write, report.render_study, study)}
 
 

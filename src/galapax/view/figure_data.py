@@ -6,6 +6,8 @@ Plain arrays and names; nothing here knows how it is drawn.
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +16,20 @@ from numpy.typing import ArrayLike
 from galapax import problems
 from galapax.core.errors import InputError
 from galapax.core.problem import Problem, ProblemDescription, missing_function
-from galapax.metrics.statistics import by_evaluations, describe, ecdf, ecdf_over_targets, log_targets, quantile_curves
+from galapax.metrics.indicators import moocore
+from galapax.metrics.statistics import (
+    by_evaluations,
+    critical_difference,
+    describe,
+    ecdf,
+    ecdf_over_targets,
+    hits,
+    log_targets,
+    quantile_curves,
+)
 from galapax.results.result import History, Result, Robust, all_runs
 from galapax.results.study import (
+    SIGNIFICANCE_LEVEL,
     Labels,
     Study,
     best_known,
@@ -242,18 +255,32 @@ def distance(result: Result, best: np.ndarray) -> tuple[np.ndarray, str]:
     return distance_above(comparison_sign(result) * best, optimum), distance_name(value, True)
 
 
-class Shares(NamedTuple):
-    """An empirical distribution: the share of runs that came to x or better."""
+class Curve(NamedTuple):
+    """One curve of a panel."""
 
-    x: np.ndarray
-    share: np.ndarray
-    name: str
-    log: bool
-    upward: bool  # whether more is better, so that the share falls
+    label: str
+    x: np.ndarray  # (G,)
+    y: np.ndarray  # (G,) NaN where there is no value
+    lower: np.ndarray | None = None  # (G,) of the band around it, if it has one
+    upper: np.ndarray | None = None
+    colour: float = 0  # a whole number: below `N_COLOURS`; between 0 and 1: on a scale of as many as there are
+    stroke: int = 0  # below `N_LINE_STYLES`
 
 
-def final_shares(result: Result) -> Shares | None:
-    """The empirical distribution of the runs' final values; None where no run has one."""
+class Panel(NamedTuple):
+    """A chart of curves: of a result's runs, of the algorithms on a problem, or of the settings of a sweep."""
+
+    title: str
+    across: str  # what x is
+    name: str  # what y is
+    curves: list[Curve]
+    log_x: bool = False
+    log_y: bool = False
+    step: str = ""  # of shares, which hold until the next value: "all" from 0 upwards, "before" downwards to 0
+
+
+def final_shares(result: Result) -> Panel | None:
+    """The share of runs whose final value is at least as good; None where no run has one."""
     runs = all_runs(result)
     if result.get("worst_cases") is not None:
         values, name = np.asarray(result.worst_cases, np.float64), WORST_CHECKED_NAME
@@ -265,22 +292,16 @@ def final_shares(result: Result) -> Shares | None:
         name = "final value" if name == "best value" else name
     if not np.isfinite(values).any():
         return None
-    upward = comparison_sign(result) < 0
-    x, share = ecdf(-values if upward else values)
-    if upward:
-        x, share = -x[::-1], share[::-1]
-    return Shares(x, share, name, needs_log_scale(values), upward)
+    sign = comparison_sign(result)
+    x, share = ecdf(sign * values)
+    step = "all"
+    if sign < 0:  # more is better, so that the share falls
+        x, share, step = -x[::-1], share[::-1], "before"
+    name_y, title = "share of runs at least as good", "Distribution of the final values"
+    return Panel(title, name, name_y, [Curve("runs", x, share)], needs_log_scale(values), step=step)
 
 
-class Hits(NamedTuple):
-    """By evaluations, the share of runs that have reached a target, or of targets reached by the runs."""
-
-    evaluations: np.ndarray
-    share: np.ndarray
-    name: str
-
-
-def target_hits(result: Result) -> Hits | None:
+def target_hits(result: Result) -> Panel | None:
     """The running-time distribution of an ensemble; None where there are no values by generation.
 
     With a target the share of runs that reached it, else the share of 51 targets between the first value and the best.
@@ -289,21 +310,22 @@ def target_hits(result: Result) -> Hits | None:
     if len(runs) < 2 or runs.history is None or not has_curves(result) or "worst_case" in result:
         return None
     values = curves(result)
-    nfev = np.broadcast_to(runs.history.nfev, values.shape)  # each run may count its own
     if target is not None:
-        is_reached = values <= comparison_sign(result) * float(target)
-        hit_nfev = np.sort(nfev[np.arange(len(runs)), is_reached.argmax(axis=1)][is_reached.any(axis=1)])
-        if not len(hit_nfev):
+        nfev, share = ecdf(hits(values, runs.history.nfev, comparison_sign(result) * float(target)))
+        if not len(nfev):
             return None
-        share = np.arange(1, len(hit_nfev) + 1) / len(runs)
-        last_nfev = float(max(runs.nfev.max(), hit_nfev[-1]))
-        return Hits(
-            np.append(hit_nfev, last_nfev), np.append(share, share[-1]), "share of runs that reached the target"
-        )
+        nfev, share = np.append(nfev, max(runs.nfev.max(), nfev[-1])), np.append(share, share[-1])
+        return _running_time_panel(nfev, share, "share of runs that reached the target")
     targets = problem_targets(value_name(result), {"": result})
     if targets is None or runs.history.nfev.ndim > 1:
         return None
-    return Hits(runs.history.nfev, ecdf_over_targets(values, runs.history.nfev, targets), "share of targets reached")
+    shares = ecdf_over_targets(values, runs.history.nfev, targets)
+    return _running_time_panel(runs.history.nfev, shares, "share of targets reached")
+
+
+def _running_time_panel(nfev: np.ndarray, share: np.ndarray, name: str) -> Panel:
+    title, across = "Evaluations until success", "evaluations of a run"
+    return Panel(title, across, name, [Curve("runs", nfev, share)], log_x=True, step="all")
 
 
 def front_ends(result: Result) -> list[int]:
@@ -366,28 +388,6 @@ N_COLOURS, N_LINE_STYLES = 8, 4  # of their own, before curves share them
 MAX_BANDED_CURVES = 6  # bands of more curves would hide each other
 
 
-class Curve(NamedTuple):
-    """One curve of a study's figure."""
-
-    label: str
-    x: np.ndarray  # (G,)
-    y: np.ndarray  # (G,) NaN where there is no value
-    lower: np.ndarray | None  # (G,) of the band around it, if it has one
-    upper: np.ndarray | None
-    colour: float  # a whole number: below `N_COLOURS`; between 0 and 1: on a scale of as many as there are
-    stroke: int  # below `N_LINE_STYLES`
-
-
-class Panel(NamedTuple):
-    """One figure of a study: the algorithms on a problem, or the settings of a sweep."""
-
-    title: str
-    across: str  # what x is
-    has_known_optimum: bool  # whether distances are to the best known value, or to the best found
-    name: str  # what y is
-    curves: list[Curve]
-
-
 def results_by_panel(study: Study) -> dict[str, dict[str, Result]]:
     """Group results, by label, that share a panel: the algorithms on each problem, or all settings of a sweep."""
     if study.kind == "comparison":
@@ -431,7 +431,9 @@ def study_convergence(study: Study) -> list[Panel]:
             band = {"lower": lower if has_bands else None, "upper": upper if has_bands else None}
             colour, stroke = _curve_style(study, label, index)
             panel_curves.append(Curve(label, x, median, **band, colour=colour, stroke=stroke))
-        out.append(Panel(title, across, is_known, distance_name(study.value, is_known), panel_curves))
+        log = any((curve.y > 0).any() for curve in panel_curves)  # as distances are shown everywhere
+        name = distance_name(study.value, is_known)
+        out.append(Panel(title, across, name, panel_curves, log_y=log))
     return out
 
 
@@ -444,17 +446,94 @@ def study_final_values(study: Study) -> list[Panel]:
         for index, (label, result) in enumerate(results.items()):
             x, share = ecdf(distance_above(scores(result), reference))
             panel_curves.append(Curve(label, x, share, None, None, *_curve_style(study, label, index)))
-        is_any_finite = any(len(curve.x) for curve in panel_curves)
-        out.append(
-            Panel(
-                title,
-                distance_name(study.value, is_known),
-                is_known,
-                "share of runs",
-                panel_curves if is_any_finite else [],
-            )
-        )
+        values = np.concatenate([curve.x for curve in panel_curves])
+        across, log = distance_name(study.value, is_known), needs_log_scale(values)
+        out.append(Panel(title, across, "share of runs", panel_curves if len(values) else [], log, step="all"))
     return out
+
+
+MAX_IMPORTANCE_VARIABLES = 50  # of which a report has the importances: more take seconds
+
+
+class CriticalDifference(NamedTuple):
+    """Average ranks of algorithms over problems, and which do not differ significantly."""
+
+    names: list[str]  # the best first
+    ranks: np.ndarray  # (k,) ascending
+    difference: float  # that is significant
+    groups: list[tuple[int, int]]  # first and last of algorithms in a row that do not differ; none within another
+    n_problems: int
+    p: float  # of Friedman's test
+
+
+def has_ranks(study: Study) -> bool:
+    """Whether every algorithm was run on every problem, two of each at least."""
+    sizes = [len(values) for values in study.axes.values()]
+    return study.kind == "comparison" and min(sizes) > 1 and len(study) == math.prod(sizes)
+
+
+def study_ranks(study: Study) -> CriticalDifference:
+    """Compute the average ranks of a comparison and their critical difference (Nemenyi)."""
+    if not has_ranks(study):
+        raise InputError(
+            "average ranks need a comparison of at least two algorithms on at least two problems, every algorithm on "
+            f"every problem. {study.message}"
+        )
+    test, names = study.ranks(), [str(name) for name in study.axes["algorithm"]]
+    order = np.argsort(test.average_ranks, kind="stable")
+    ranks, n_problems = test.average_ranks[order], len(study.axes["problem"])
+    difference = critical_difference(n_problems, len(names), SIGNIFICANCE_LEVEL)
+    last = np.searchsorted(ranks, ranks + difference, side="right") - 1  # of the group that begins with each
+    is_new = np.diff(last, prepend=-1) > 0
+    groups = [(first, int(last[first])) for first in np.flatnonzero(is_new & (last > np.arange(len(last)))).tolist()]
+    return CriticalDifference([names[i] for i in order], ranks, difference, groups, n_problems, test.p)
+
+
+class Attainment(NamedTuple):
+    """One attainment surface: the border of what this share of the runs dominates."""
+
+    label: str
+    x: np.ndarray  # (k,) corners of the surface, ascending
+    y: np.ndarray
+    colour: int
+
+
+def attainment(results: dict[str, Result], shares: Sequence[float]) -> list[Attainment]:
+    """Compute empirical attainment surfaces (Grunert da Fonseca et al. 2001), of each result at each share of its runs.
+
+    With several results the colour tells them apart, else the share.
+    """
+    out = []
+    for i, (label, result) in enumerate(results.items()):
+        fronts, signs = all_runs(result).fronts, result.signs
+        if fronts is None or len(signs) != 2:
+            raise InputError("attainment surfaces are of two objectives.")
+        sets = [signs * np.asarray(front.F, np.float64) for front in fronts if len(front)]
+        if not sets:
+            continue
+        points = np.concatenate(sets)
+        numbers = np.repeat(np.arange(len(sets)), [len(front) for front in sets])
+        levels = [100 * share * len(fronts) / len(sets) for share in shares]  # runs without a front attain nothing
+        reached = [level for level in levels if level <= 100]
+        surfaces = moocore("attainment surfaces").eaf(points, numbers, percentiles=reached)
+        for k, (level, share) in enumerate(zip(levels, shares, strict=True)):
+            is_level = np.isclose(surfaces[:, 2], level) & (level <= 100)
+            corners = signs * surfaces[is_level, :2]
+            corners = corners[np.argsort(corners[:, 0])]
+            name = f"{share:.0%} of the runs" if not label else label if len(shares) == 1 else f"{label}, {share:.0%}"
+            out.append(Attainment(name, corners[:, 0], corners[:, 1], i if len(results) > 1 else k))
+    return out
+
+
+def importances(result: Result, objective: int = 0) -> dict[str, float]:
+    """How much each variable matters; empty where the evaluations do not say."""
+    if result.problem.dim > MAX_IMPORTANCE_VARIABLES:
+        return {}
+    try:
+        with warnings.catch_warnings(action="error"):
+            return result.importances(objective)
+    except (InputError, UserWarning):  # no black box, too few evaluations, or they explain too little
+        return {}
 
 
 class HeatMap(NamedTuple):
@@ -496,7 +575,7 @@ def running_times(study: Study) -> Panel:
         Curve(label, nfev, share, None, None, *_curve_style(study, label, index))
         for index, (label, (nfev, share)) in enumerate(shares.items())
     ]
-    return Panel(title, "evaluations", True, "share of targets reached", panel_curves)
+    return Panel(title, "evaluations", "share of targets reached", panel_curves, log_x=True, step="all")
 
 
 def target_shares(study: Study) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -17,10 +17,18 @@ from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
 from galapax.view import figure_data
 from galapax.view.maps import thin_indices
-from galapax.view.summary_tables import build_tables, constraint_rows, format_distinct, run_rows
+from galapax.view.summary_tables import (
+    answer_notes,
+    answer_values,
+    build_tables,
+    constraint_rows,
+    format_distinct,
+    run_rows,
+)
 
 MAX_NOTEBOOK_ROWS = 8  # rows of a table
 SVG_WIDTH, SVG_HEIGHT, SVG_MARGIN, LABEL_WIDTH = 300, 150, 6, 60  # of a picture, and the room for numbers beside it
+MAX_SVG_POINTS = 150  # of a curve
 CAPTION_LETTERS = 60  # that fit under it in a line
 SVG_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c8c", "#b8a800")
 SVG_BLUE, SVG_ORANGE = SVG_COLOURS[:2]
@@ -49,9 +57,9 @@ def to_html(obj: HTMLRepr) -> str:
 def _result_html(result: Result) -> str:
     mark = "✓" if result.success else "•" if result.feasible else "✗"
     head = f"<b>{escape(figure_data.result_title(result))}</b><br>{mark} {escape(result.message)}"
-    rows = [(name, f"<b>{value:.8g}</b>") for name, value in _answer_values(result)]
-    if "fun_interval" in result:
-        rows.append((figure_data.INTERVAL_NAME, figure_data.format_interval(result.fun_interval)))
+    values = ((result.problem.with_unit(name), value) for name, value in answer_values(result))
+    rows = [(escape(name), f"<b>{value:.8g}</b>") for name, value in values]
+    rows += [(escape(name), escape(text)) for name, text in answer_notes(result)]
     names = [result.problem.with_unit(name) for name in result.problem.variable_names()]
     texts = [result.problem.show(i, float(result.x[i])) for i in range(min(len(names), MAX_NOTEBOOK_ROWS))]
     rows += [(escape(name), escape(text)) for name, text in zip(names, texts, strict=False)]
@@ -70,20 +78,6 @@ def _result_html(result: Result) -> str:
         rows.append(("confidence", f"{result.confidence:.1%}"))
     rows.append(("evaluations", f"{result.nfev:,} in {result.nit:,} generations, seed {result.seed}"))
     return _flex_box(_text_line(head), _html_table(rows), _result_svg(result))
-
-
-def _answer_values(result: Result) -> list[tuple[str, float]]:
-    """The values of the answer, by name: of a min-max problem first the worst case that was checked."""
-    if "worst_case" in result:
-        return [
-            (figure_data.WORST_CHECKED_NAME, float(result.worst_case)),
-            (figure_data.WORST_FOUND_NAME, float(result.fun)),
-        ]
-    if np.ndim(result.fun):
-        return list(zip(map(escape, figure_data.objective_names(result)), result.fun.tolist(), strict=True))
-    if "fun_interval" in result:
-        return [(figure_data.MEAN_NAME, float(result.fun))]
-    return [("maximum" if result.sign < 0 else "minimum", float(result.fun))]
 
 
 def _result_svg(result: Result) -> str:
@@ -154,24 +148,8 @@ def _bold_if(text: str, bold: bool) -> str:
 def _study_svg(study: Study) -> str:
     """Draw the median of each cell's runs by evaluations, on the first problem."""
     panel = figure_data.study_convergence(study)[0]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        curves = [(np.asarray(c.x, np.float64), np.log10(c.y), c.colour) for c in panel.curves[: len(SVG_COLOURS)]]
-    curves = [(x[np.isfinite(y)], y[np.isfinite(y)], c) for x, y, c in curves if x.ndim == 1 and np.isfinite(y).any()]
-    if not curves:
-        return ""
-    x_max = max(float(x[-1]) for x, _, _ in curves)
-    low, high = (float(end(y)) for end, y in ((f, np.concatenate([y for _, y, _ in curves])) for f in (np.min, np.max)))
-    body = ""
-    for x, y, colour in curves:
-        columns = thin_indices(len(x), 150)
-        path = _svg_path(
-            _scale_to_pixels(x[columns], SVG_WIDTH, 0.0, x_max),
-            _scale_to_pixels(y[columns], SVG_HEIGHT, low, high, upward=True),
-        )
-        stroke = SVG_COLOURS[int(colour * (len(SVG_COLOURS) - 1)) if 0 < colour < 1 else int(colour) % len(SVG_COLOURS)]
-        body += f'<path d="{path}" fill="none" stroke="{stroke}" stroke-width="1.8"/>'
     name = f"{panel.title + ': ' if panel.title else ''}median {panel.name} by {panel.across}"
-    return _svg_figure(body, name, f"{10**low:.3g}", f"{10**high:.3g}")
+    return _panel_svg(panel._replace(curves=panel.curves[: len(SVG_COLOURS)]), name)
 
 
 def _problem_html(problem: ProblemDescription) -> str:
@@ -251,32 +229,50 @@ def _curve_svg(values: np.ndarray, name: str, log: bool = False, refinements: Se
 
     refinements: generations, from 1, that are gradient refinements and get a dashed line.
     """
-    array = np.asarray(values, np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        array = np.log10(array) if log else array
-    array = np.where(np.isfinite(array), array, np.nan)
-    columns = thin_indices(array.shape[1], 150)
-    bands = figure_data.quantile_bands(array[:, columns])[1:4]
-    has_value = np.isfinite(bands).all(axis=0)
-    if not has_value.any():
+    columns = thin_indices(values.shape[1], MAX_SVG_POINTS)
+    lower, middle, upper = figure_data.quantile_bands(np.where(np.isfinite(values), values, np.nan)[:, columns])[1:4]
+    curve = figure_data.Curve("", columns + 1, middle)
+    if len(values) > 1:
+        curve, name = curve._replace(lower=lower, upper=upper), f"{name}, median and middle half"
+    return _panel_svg(figure_data.Panel("", "", "", [curve], log_y=log), name, refinements)
+
+
+def _panel_svg(panel: figure_data.Panel, name: str, refinements: Sequence[int] = ()) -> str:
+    """Draw the curves of a panel, the only one with its band."""
+    curves = []
+    for curve in panel.curves:
+        rows = thin_indices(len(curve.x), MAX_SVG_POINTS)
+        has_band = curve.lower is not None and len(panel.curves) == 1
+        drawn = (curve.lower, curve.y, curve.upper) if has_band else (curve.y,)
+        lines = np.stack([line[rows] for line in drawn if line is not None])
+        if panel.log_y:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                lines = np.log10(lines)
+        has_value = np.isfinite(lines).all(axis=0)
+        if has_value.any():
+            curves.append((curve.x[rows][has_value].astype(float), lines[:, has_value], curve.colour))
+    if not curves:
         return ""
-    low, high = float(bands[:, has_value].min()), float(bands[:, has_value].max())
-    x = _scale_to_pixels(columns[has_value].astype(float), SVG_WIDTH, 0.0, max(1.0, array.shape[1] - 1.0))
-    lower, middle, upper = (_scale_to_pixels(band[has_value], SVG_HEIGHT, low, high, upward=True) for band in bands)
-    body = f'<path d="{_svg_path(x, middle)}" fill="none" stroke="{SVG_BLUE}" stroke-width="1.8"/>'
-    if len(array) > 1:
-        band = _svg_path(np.concatenate([x, x[::-1]]), np.concatenate([lower, upper[::-1]]))
-        body = f'<path d="{band}Z" fill="{SVG_BLUE}" opacity="0.25"/>' + body
-        name += ", median and middle half"
+    low, high = (float(end([end(lines) for _, lines, _ in curves])) for end in (np.min, np.max))
+    x_ends = (min(x[0] for x, _, _ in curves), max(x[-1] for x, _, _ in curves))
+    body = ""
+    for x, lines, colour in curves:
+        across = _scale_to_pixels(x, SVG_WIDTH, *x_ends)
+        up = _scale_to_pixels(lines, SVG_HEIGHT, low, high, upward=True)
+        stroke = SVG_COLOURS[int(colour * (len(SVG_COLOURS) - 1)) if 0 < colour < 1 else int(colour) % len(SVG_COLOURS)]
+        if len(up) > 1:
+            band = _svg_path(np.concatenate([across, across[::-1]]), np.concatenate([up[0], up[2][::-1]]))
+            body += f'<path d="{band}Z" fill="{stroke}" opacity="0.25"/>'
+        body += f'<path d="{_svg_path(across, up[len(up) // 2])}" fill="none" stroke="{stroke}" stroke-width="1.8"/>'
     for generation in refinements:
-        mark = float(_scale_to_pixels(np.array(generation - 1.0), SVG_WIDTH, 0.0, max(1.0, array.shape[1] - 1.0)))
+        mark = float(_scale_to_pixels(np.array(float(generation)), SVG_WIDTH, *x_ends))
         body += (
             f'<line x1="{mark:.1f}" x2="{mark:.1f}" y1="{SVG_MARGIN}" y2="{SVG_HEIGHT - SVG_MARGIN}" stroke="{FAINT}" '
             f'stroke-dasharray="2 3"><title>{figure_data.REFINEMENT_NAME}</title></line>'
         )
     if refinements:
         name += f", dashed: {figure_data.REFINEMENT_NAME}"
-    return _svg_figure(body, name, *format_distinct([10**end if log else end for end in (low, high)], 3))
+    return _svg_figure(body, name, *format_distinct([10**end if panel.log_y else end for end in (low, high)], 3))
 
 
 def _points_svg(F: np.ndarray, knee: int | None, names: list[str], what: str = "front") -> str:

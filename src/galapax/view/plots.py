@@ -59,12 +59,20 @@ def open_axes(ax: Axes | None, size: tuple[float, float], **options: Any) -> tup
     return figure, figure.subplots(**options)
 
 
-def check_axes(ax: AxesLike, count: int) -> list[Axes]:
-    """Return the user's axes as a list, one for each of `count` panels; raise if there are more or fewer."""
+def open_panels(
+    ax: AxesLike | None, count: int, size: tuple[float, float], columns: int = 1, **options: Any
+) -> tuple[Any, list[Axes]]:
+    """Return the figure and the axes of `count` panels: the user's, or new ones in rows of so many columns."""
+    if ax is None:
+        figure = NotebookFigure(figsize=size, layout="constrained")
+        axes = figure.subplots(-(-count // columns), columns, squeeze=False, **options).ravel()
+        for unused in axes[count:]:
+            unused.set_visible(False)
+        return figure, list(axes[:count])
     grid = [ax] if isinstance(ax, Axes) else list(np.ravel(np.asarray(ax, object)))
     if len(grid) != count:
         raise InputError(f"this figure has {count} panels: give ax as a list of {count} axes; got {len(grid)}.")
-    return grid
+    return grid[0].figure, grid
 
 
 def outside_legend(figure: Figure, axes: Axes, ax: Axes | None, **options: Any) -> None:
@@ -112,13 +120,8 @@ def convergence(result: Result, ax: AxesLike | None = None) -> Figure:
     where there is none a panel for each. ax: axes to draw into, one for each panel.
     """
     objectives = figure_data.panels(result)
-    if ax is None:
-        height = 4.5 if objectives == [None] else 1.2 + 2.1 * len(objectives)
-        figure: Any = NotebookFigure(figsize=(8, height), layout="constrained")
-        grid = figure.subplots(len(objectives), squeeze=False, sharex=True)[:, 0]
-    else:
-        grid = check_axes(ax, len(objectives))
-        figure = grid[0].figure
+    height = 4.5 if objectives == [None] else 1.2 + 2.1 * len(objectives)
+    figure, grid = open_panels(ax, len(objectives), (8, height), sharex=True)
     for objective, axes in zip(objectives, grid, strict=True):
         draw_convergence(axes, result, objective=objective)
     for axes in grid[:-1]:
@@ -152,25 +155,10 @@ def draw_convergence(
         ends = (curve.values[0] - curve.margin[0], curve.values[0] + curve.margin[0])
         axes.fill_between(curve.generation, *ends, color=colour, alpha=0.25, lw=0, label="95 % interval")
     if curve.first_feasible is not None:
-        axes.axvline(curve.first_feasible, color=GREY, lw=1, ls=":")
-        axes.annotate(
-            "first feasible", (curve.first_feasible, 1), xycoords=("data", "axes fraction"), xytext=(4, -12),
-            textcoords="offset points", color=GREY, fontsize=9,
-        )  # fmt: skip
-    for generation in (*curve.restarts, *curve.refinements):
-        axes.axvline(generation, color=GREY, lw=1, ls=":")
-    if curve.restarts:
-        axes.annotate(
-            figure_data.RESTART_NAME, (curve.restarts[0], 1), xycoords=("data", "axes fraction"), xytext=(4, -12),
-            textcoords="offset points", color=GREY, fontsize=9,
-        )  # fmt: skip
-    if curve.refinements:
-        is_right = curve.refinements[0] > 0.5 * curve.generation[-1]
-        axes.annotate(
-            figure_data.REFINEMENT_NAME, (curve.refinements[0], 0), xycoords=("data", "axes fraction"),
-            xytext=(-4 if is_right else 4, 6), ha="right" if is_right else "left", textcoords="offset points",
-            color=GREY, fontsize=9,
-        )  # fmt: skip
+        _mark_event(axes, [curve.first_feasible], "first feasible", is_right=False)
+    _mark_event(axes, curve.restarts, figure_data.RESTART_NAME, is_right=False)
+    is_right = bool(curve.refinements) and curve.refinements[0] > 0.5 * curve.generation[-1]
+    _mark_event(axes, curve.refinements, figure_data.REFINEMENT_NAME, is_right, at_top=False)
     if curve.log:
         axes.set_yscale("log")
     axes.set_xlabel("generation")
@@ -180,9 +168,22 @@ def draw_convergence(
     axes.legend(frameon=False)
 
 
+def _mark_event(axes: Axes, generations: Sequence[int], name: str, is_right: bool, at_top: bool = True) -> None:
+    """Draw a dotted line at each of these generations, the first with its name, which lies left of it if `is_right`."""
+    for generation in generations:
+        axes.axvline(generation, color=GREY, lw=1, ls=":")
+    if generations:
+        axes.annotate(
+            name, (generations[0], int(at_top)), xycoords=("data", "axes fraction"), textcoords="offset points",
+            xytext=(-4 if is_right else 4, -12 if at_top else 6), ha="right" if is_right else "left", color=GREY,
+            fontsize=9,
+        )  # fmt: skip
+
+
 # --- fronts -----------------------------------------------------------------------------------------------------------
 
 MAX_PARALLEL_LINES = 400  # individuals in parallel coordinates
+MAX_BARS = 30  # variables in a figure of importances
 
 
 def front(result: Result, ax: Axes | None = None) -> Figure:
@@ -224,6 +225,54 @@ def outcomes(result: Result, ax: Axes | None = None) -> Figure:
     return figure
 
 
+def attainment(result: Result, shares: Sequence[float] = (0.25, 0.5, 0.75), ax: Axes | None = None) -> Figure:
+    """Draw what a share of the runs of two objectives attains."""
+    surfaces = figure_data.attainment({"": result}, shares)
+    figure, axes = open_axes(ax, (7.5, 5))
+    _draw_surfaces(axes, surfaces, result)
+    set_title(axes, result)
+    return figure
+
+
+def study_attainment(study: Study, share: float = 0.5, ax: AxesLike | None = None) -> Figure:
+    """Draw what a share of the runs attains, of each algorithm, a panel for each problem."""
+    panels = figure_data.results_by_panel(study)
+    figure, grid = open_panels(ax, len(panels), (max(6.5, 4.6 * len(panels)), 4.2), len(panels))
+    for axes, (title, results) in zip(grid, panels.items(), strict=True):
+        first = next(iter(results.values()))
+        _draw_surfaces(axes, figure_data.attainment(results, (share,)), first)
+        axes.set_title(escape_mathtext(f"{title or first.problem.name}: {share:.0%} of the runs"), loc="left")
+    return figure
+
+
+def _draw_surfaces(axes: Any, surfaces: list[figure_data.Attainment], result: Result) -> None:
+    """Draw attainment surfaces of two objectives as steps, over the true front where it is known."""
+    true_front = figure_data.true_front(result.problem, 1000)
+    if true_front is not None:
+        axes.scatter(*true_front.T, s=3, color=GREY, label="true front", zorder=1)
+    where = "post" if result.signs[0] > 0 else "pre"  # the corners are the points, and the steps lead away from them
+    for surface in surfaces:
+        style = {"color": PALETTE[surface.colour % len(PALETTE)], "lw": 1.8}
+        axes.step(surface.x, surface.y, where=where, label=escape_mathtext(surface.label), **style)
+    names = objective_names(result)
+    axes.set(xlabel=names[0], ylabel=names[1])
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+
+
+def importances(result: Result, objective: int = 0, ax: Axes | None = None) -> Figure:
+    """Draw how much each variable matters, the most important on top; of many variables the first ones."""
+    shares = list(result.importances(objective).items())[:MAX_BARS]
+    figure, axes = open_axes(ax, (7, 1.4 + 0.32 * len(shares)))
+    names = [escape_mathtext(name) for name, _ in shares]
+    axes.barh(names, [100 * share for _, share in shares], color=BLUE)
+    axes.invert_yaxis()
+    axes.set_xlabel("share of the variance in which the variable takes part [%]")
+    axes.grid(alpha=0.25, axis="x")
+    set_title(axes, result, f"\nimportance for {figure_data.objective_names(result)[objective]}")
+    return figure
+
+
 def _front_in_space(result: Result, F: np.ndarray, knee: int, ax: Axes | None) -> Figure:
     """Scatter two or three objectives."""
     is_flat, names, ends = F.shape[1] == 2, objective_names(result), np.unique(figure_data.front_ends(result))
@@ -242,6 +291,9 @@ def _front_in_space(result: Result, F: np.ndarray, knee: int, ax: Axes | None) -
     axes.scatter(
         *F[[knee]].T, s=90, marker="D", color=ORANGE, edgecolor="black", label="knee", zorder=4, **scatter_options
     )
+    if (forecast := result.get("forecast")) is not None:
+        _draw_forecast(axes, forecast.front, "o", PALETTE[5], "the models between")
+        _draw_forecast(axes, forecast.next, "*", PALETTE[3], "next evaluations")
     axes.set_xlabel(names[0])
     axes.set_ylabel(names[1])
     axes.grid(alpha=0.25)
@@ -255,6 +307,19 @@ def _front_in_space(result: Result, F: np.ndarray, knee: int, ax: Axes | None) -
             figure.suptitle(wrap_title(figure_data.result_title(result), figure), x=0.02, ha="left", fontsize=12)
     axes.legend(frameon=False)
     return figure
+
+
+def _draw_forecast(axes: Axes, points: np.ndarray, marker: str, colour: str, label: str) -> None:
+    """Draw expected objectives (k, 3, m), in the plane with their 95 % intervals."""
+    low, middle, high = np.moveaxis(points, 1, 0)
+    size, zorder = (3, 1.5) if marker == "o" else (12, 5)
+    if points.shape[2] == 2:
+        errors = np.stack([middle - low, high - middle])
+        options: dict[str, Any] = {"xerr": errors[:, :, 0], "yerr": errors[:, :, 1], "elinewidth": 0.8}
+        options |= {"fmt": marker, "ms": size, "color": colour, "alpha": 0.8, "zorder": zorder}
+        axes.errorbar(middle[:, 0], middle[:, 1], label=f"{label}, 95 %", **options)
+    else:
+        axes.plot(*middle.T, marker, ms=size, color=colour, alpha=0.8, label=label, zorder=zorder)
 
 
 def parallel(result: Result, generation: int | None = None, ax: Axes | None = None) -> Figure:
@@ -343,134 +408,116 @@ def _draw_parallel(
 
 # --- studies ----------------------------------------------------------------------------------------------------------
 
+MAX_LEGEND_ENTRIES = 40
+
 
 def study_convergence(study: Study, ax: AxesLike | None = None) -> Figure:
     """Draw how the cells of a study converge: median and middle half of the runs.
 
     A comparison has a panel for each problem, by evaluations; a sweep has a curve for each setting, by generation.
     """
-    panels = figure_data.study_convergence(study)
-    return _one_panel(study, panels[0], ax) if study.kind == "sweep" else _small_multiples(study, panels, ax)
+    return _draw_study(study, figure_data.study_convergence(study), ax)
 
 
-def _small_multiples(study: Study, panels: list[figure_data.Panel], ax: AxesLike | None) -> Figure:
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    if ax is None:
-        figure: Any = NotebookFigure(figsize=(max(6.5, 4.6 * columns), 3.6 * rows + 0.6), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False)
-    else:
-        grid = np.array(check_axes(ax, len(panels)), object)[:, None]
-        figure = grid[0, 0].figure
-    for axes in grid.ravel()[len(panels) :]:
-        axes.set_visible(False)
-    for axes, panel in zip(grid.ravel(), panels, strict=False):
-        _draw_panel(axes, study, panel)
-        axes.set_title(escape_mathtext(panel.title), loc="left")
-    name = figure_data.distance_name(study.value, all(panel.has_known_optimum for panel in panels))
-    for row in grid:
-        row[0].set_ylabel(name)
-    legend_handles: dict[str, Artist] = {}
-    for axes in grid.ravel():
-        handles, labels = axes.get_legend_handles_labels()
-        legend_handles |= dict(zip(labels, handles, strict=True))
-    if legend_handles and ax is not None:
-        grid[0, 0].legend(legend_handles.values(), legend_handles.keys(), frameon=False, fontsize="small")
-    elif legend_handles:
-        figure.legend(
-            legend_handles.values(),
-            legend_handles.keys(),
-            loc="outside upper center",
-            ncols=min(4, len(legend_handles)),
-            frameon=False,
-        )
-    return figure
-
-
-def _one_panel(study: Study, panel: figure_data.Panel, ax: Any) -> Figure:
-    figure, axes = open_axes(ax, (8.5, 4.8))
-    _draw_panel(axes, study, panel)
-    axes.set_ylabel(escape_mathtext(panel.name))
-    first, runs = study.results[0], len(all_runs(study.results[0]))
-    title = f"{first.problem.name} · {first.settings['algorithm']}, {runs} runs each"
-    axes.set_title(escape_mathtext(title), loc="left")
-    if panel.curves and len(study) <= 40:
-        outside_legend(figure, axes, ax, loc="outside right upper", fontsize=9 if len(study) <= 16 else 7)
-    return figure
-
-
-def _draw_panel(axes: Axes, study: Study, panel: figure_data.Panel) -> None:
-    for curve in panel.curves:
-        colour = curve_colour(curve.colour)
-        axes.plot(
-            curve.x, curve.y, label=escape_mathtext(curve.label), lw=1.7, color=colour, ls=LINE_STYLES[curve.stroke]
-        )
-        if curve.lower is not None and curve.upper is not None:
-            axes.fill_between(curve.x, curve.lower, curve.upper, color=colour, alpha=0.2, lw=0)
-    if any((curve.y > 0).any() for curve in panel.curves):
-        axes.set_yscale("log")
-    axes.set_xlabel(panel.across)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(alpha=0.25)
-    _explain_if_empty(axes, study)
+def final_values(study: Study, ax: AxesLike | None = None) -> Figure:
+    """Draw for each problem the share of runs that ended at least as close to the best value."""
+    return _draw_study(study, figure_data.study_final_values(study), ax)
 
 
 def running_times(study: Study, ax: Axes | None = None) -> Figure:
     """Draw the share of targets reached by evaluations, see `figure_data.target_shares`."""
     panel = figure_data.running_times(study)
     figure, axes = open_axes(ax, (8, 4.5))
-    for curve in panel.curves:
-        axes.step(
-            curve.x, curve.y, where="post", label=escape_mathtext(curve.label), lw=1.8,
-            color=curve_colour(curve.colour), ls=LINE_STYLES[curve.stroke],
-        )  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel(panel.across)
+    _draw_panel(axes, study, panel)
     axes.set_ylabel(escape_mathtext(panel.name))
-    axes.set_title(escape_mathtext(panel.title), loc="left")
-    axes.grid(alpha=0.25)
-    _explain_if_empty(axes, study)
     if panel.curves:
         axes.legend(frameon=False, loc="upper left")
     return figure
 
 
-def _explain_if_empty(axes: Axes, study: Study) -> None:
-    """Say in empty axes why there is no curve."""
-    if axes.get_lines():
-        return
-    reason = "No history was kept."
-    if study.value == "hypervolume":
-        reason = "No hypervolume by generation:\nthe problem has no reference point."
-    axes.text(0.5, 0.5, reason, ha="center", va="center", transform=axes.transAxes, color=GREY)
-    axes.tick_params(labelbottom=False, labelleft=False)
-
-
-def final_values(study: Study, ax: AxesLike | None = None) -> Figure:
-    """Draw for each problem the share of runs that ended at least as close to the best value."""
-    panels = figure_data.study_final_values(study)
-    if ax is None:
-        figure: Any = NotebookFigure(figsize=(max(6.5, 4.6 * len(panels)), 4.2), layout="constrained")
-        grid = list(figure.subplots(1, len(panels), squeeze=False)[0])
+def _draw_study(study: Study, panels: list[figure_data.Panel], ax: AxesLike | None) -> Figure:
+    """Draw the panels of a comparison as small multiples with one legend, or the only one of a sweep."""
+    columns = min(3, len(panels)) if ax is None else 1
+    size = (max(6.5, 4.6 * columns), 3.6 * -(-len(panels) // columns) + 0.6)
+    figure, grid = open_panels(ax, len(panels), size if study.kind == "comparison" else (8.5, 4.8), columns)
+    names = {panel.name for panel in panels}
+    name = names.pop() if len(names) == 1 else figure_data.distance_name(study.value, is_known=False)
+    handles: dict[str, Artist] = {}
+    for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
+        _draw_panel(axes, study, panel)
+        axes.set_ylabel(escape_mathtext(name) if number % columns == 0 else "")
+        handles |= {str(curve.get_label()): curve for curve in axes.get_lines()}
+    options: dict[str, Any] = {"handles": list(handles.values()), "frameon": False}
+    if not handles or len(handles) > MAX_LEGEND_ENTRIES:
+        return figure
+    if ax is not None:
+        grid[0].legend(**options, fontsize="small")
+    elif study.kind == "comparison":
+        figure.legend(**options, loc="outside upper center", ncols=min(4, len(handles)))
     else:
-        grid = check_axes(ax, len(panels))
-        figure = grid[0].figure
-    for axes, panel in zip(grid, panels, strict=True):
-        for curve in panel.curves:
-            style = {"color": curve_colour(curve.colour), "ls": LINE_STYLES[curve.stroke], "lw": 1.8}
-            axes.step(curve.x, curve.y, where="post", label=escape_mathtext(curve.label), **style)
-        if figure_data.needs_log_scale(np.concatenate([curve.x for curve in panel.curves] or [np.zeros(0)])):
-            axes.set_xscale("log")
-        axes.set(xlabel=escape_mathtext(panel.across), ylabel=panel.name, ylim=(0, 1.02))
-        first = study.results[0]
-        axes.set_title(
-            escape_mathtext(panel.title or f"{first.problem.name} · {first.settings['algorithm']}"), loc="left"
-        )
-        axes.grid(alpha=0.25)
-        if panel.curves:
-            axes.legend(frameon=False, fontsize="small")
+        figure.legend(**options, loc="outside right upper", fontsize=9 if len(handles) <= 16 else 7)
+    return figure
+
+
+def _draw_panel(axes: Axes, study: Study, panel: figure_data.Panel) -> None:
+    """Draw the curves of a panel, and its title, or why it has none."""
+    for curve in panel.curves:
+        colour = curve_colour(curve.colour)
+        axes.plot(
+            curve.x, curve.y, label=escape_mathtext(curve.label), lw=1.7, color=colour, ls=LINE_STYLES[curve.stroke],
+            drawstyle="steps-post" if panel.step else "default",
+        )  # fmt: skip
+        if curve.lower is not None and curve.upper is not None:
+            axes.fill_between(curve.x, curve.lower, curve.upper, color=colour, alpha=0.2, lw=0)
+    if panel.log_x:
+        axes.set_xscale("log")
+    elif not panel.step:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    if panel.log_y:
+        axes.set_yscale("log")
+    if panel.step:
+        axes.set_ylim(0, 1.02)
+    axes.set_xlabel(escape_mathtext(panel.across))
+    first, n_runs = study.results[0], len(all_runs(study.results[0]))
+    sweep_title = f"{first.problem.name} · {first.settings['algorithm']}, {n_runs} runs each"
+    axes.set_title(escape_mathtext(panel.title or sweep_title), loc="left")
+    axes.grid(alpha=0.25)
+    if not panel.curves:
+        reason = "No run found a feasible point." if panel.step else "No history was kept."
+        if study.value == "hypervolume":
+            reason = "No hypervolume by generation:\nthe problem has no reference point."
+        axes.text(0.5, 0.5, reason, ha="center", va="center", transform=axes.transAxes, color=GREY)
+        axes.tick_params(labelbottom=False, labelleft=False)
+
+
+def critical_difference(study: Study, ax: Axes | None = None) -> Figure:
+    """Draw the average ranks of a comparison; a bar joins algorithms that do not differ significantly (Nemenyi)."""
+    data = figure_data.study_ranks(study)
+    k = len(data.names)
+    half = -(-k // 2)
+    figure, axes = open_axes(ax, (8, 1.5 + 0.28 * (half + len(data.groups))))
+    bars = 0.5 * (1 + len(data.groups))
+    axes.hlines(0, 1, k, color="black", lw=1)
+    for rank in range(1, k + 1):
+        axes.vlines(rank, -0.12, 0, color="black", lw=1)
+        axes.annotate(str(rank), (rank, -0.2), ha="center", va="bottom")
+    for i, (name, rank) in enumerate(zip(data.names, data.ranks, strict=True)):
+        is_left = i < half
+        level, end = bars + 0.6 * (i if is_left else k - 1 - i), 0.75 if is_left else k + 0.25
+        axes.plot([rank, rank, end], [0, level, level], color=GREY, lw=1)
+        side = {"ha": "right", "xytext": (-4, 0)} if is_left else {"ha": "left", "xytext": (4, 0)}
+        label = escape_mathtext(f"{name}  {rank:.2f}" if is_left else f"{rank:.2f}  {name}")
+        axes.annotate(label, (end, level), textcoords="offset points", va="center", **side)
+    for i, (first, last) in enumerate(data.groups):
+        axes.hlines(0.4 + 0.5 * i, data.ranks[first] - 0.04, data.ranks[last] + 0.04, color=BLUE, lw=4)
+    title = (
+        f"Average ranks over {data.n_problems} problems; critical difference {data.difference:.2f}, p = {data.p:.3g}"
+    )
+    axes.set_title(wrap_title(title, figure), loc="left")
+    margin = 0.09 * k * max(4, *map(len, data.names)) / 4
+    axes.set(xlim=(0.75 - margin, k + 0.25 + margin), ylim=(bars + 0.6 * half, -0.9))
+    axes.axis("off")
     return figure
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -262,19 +261,32 @@ def latex(study: Study) -> str:
     return "\n\n".join(out) + "\n"
 
 
-def html(table: SummaryTable) -> str:
-    head = "".join(f"<th{' class=n' if k else ''}>{escape(name)}</th>" for k, name in enumerate(table.header))
-    lines = []
-    for row in table.rows:
-        texts = (f"<b>{escape(c.text)}</b>" if c.bold else escape(c.text) for c in row)
-        lines.append("<tr>" + "".join(f"<td{' class=n' if k else ''}>{t}</td>" for k, t in enumerate(texts)) + "</tr>")
-    markup = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return f'<div class="wide" tabindex="0">{markup}</div><p class="note">{escape(table.note)}</p>'
-
-
 GOALS = (("minimise", "least"), ("maximise", "most"))  # the verb, and which end of an objective it reaches
 
 # --- one result -------------------------------------------------------------------------------------------------------
+
+
+def answer_values(result: Result) -> list[tuple[str, float]]:
+    """Return the values of the answer, by name: of a min-max problem first the worst case that was checked."""
+    if np.ndim(result.fun):
+        return list(zip(result.problem.objective_names(len(result.fun)), result.fun.tolist(), strict=True))
+    if "worst_case" in result:
+        worst_case = (figure_data.WORST_CHECKED_NAME, float(result.worst_case))
+        return [worst_case, (figure_data.WORST_FOUND_NAME, float(result.fun))]
+    name = "minimum" if result.sign > 0 else "maximum"
+    if "fun_interval" in result:
+        name = figure_data.MEAN_NAME
+    return [(name if result.feasible else "value, not feasible", float(result.fun))]
+
+
+def answer_notes(result: Result, digits: int = 10) -> list[tuple[str, str]]:
+    """Return what else is known of the value: its interval, what fresh samples say, and the best known value."""
+    rows = []
+    if "fun_interval" in result:
+        rows.append((figure_data.INTERVAL_NAME, figure_data.format_interval(result.fun_interval)))
+    rows += figure_data.robust_rows(result)
+    optimum = figure_data.known_value(result) if np.ndim(result.fun) == 0 else None
+    return rows if optimum is None else [*rows, ("best known", f"{optimum:.{digits}g}")]
 
 
 def front_points(result: Result) -> dict[str, int]:

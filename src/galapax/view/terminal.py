@@ -18,23 +18,17 @@ from galapax.results.many_answers import Illumination, has_cells
 from galapax.results.result import Result, all_runs
 from galapax.results.study import Study
 from galapax.view.figure_data import (
-    INTERVAL_NAME,
-    MEAN_NAME,
     VERDICT_ENDED,
     VERDICT_FAILED,
     VERDICT_FOUND,
-    WORST_CHECKED_NAME,
-    WORST_FOUND_NAME,
-    format_interval,
-    known_value,
     method,
-    objective_names,
-    robust_rows,
     verdict,
 )
 from galapax.view.summary_tables import (
     ACTIVE_NOTE,
     MAX_LISTED_ROWS,
+    answer_notes,
+    answer_values,
     build_tables,
     constraint_rows,
     front_rows,
@@ -93,20 +87,10 @@ def _answer_table(result: Result) -> Table:
     table = Table(title_justify="left", show_header=True, header_style="bold")
     for name in ("", "value", "lower", "upper"):
         table.add_column(name, justify="right" if name else "left")
-    value_name = "minimum" if result.sign > 0 else "maximum"
-    value_name = WORST_FOUND_NAME if "worst_case" in result else MEAN_NAME if "fun_interval" in result else value_name
-    value_names = [value_name] if np.ndim(result.fun) == 0 else objective_names(result)
-    if "worst_case" in result:
-        table.add_row(WORST_CHECKED_NAME, f"[bold]{result.worst_case:.10g}[/]", "", "")
-    for name, value in zip(value_names, np.atleast_1d(result.fun), strict=True):
-        table.add_row(name, f"[bold]{value:.10g}[/]", "", "")
-    if "fun_interval" in result:
-        table.add_row(INTERVAL_NAME, format_interval(result.fun_interval), "", "")
-    for name, text in robust_rows(result):
+    for name, value in answer_values(result):
+        table.add_row(escape(problem.with_unit(name)), f"[bold]{value:.10g}[/]", "", "")
+    for name, text in answer_notes(result):
         table.add_row(name, text, "", "")
-    optimum = known_value(result) if np.ndim(result.fun) == 0 else None
-    if optimum is not None:
-        table.add_row("best known", f"{optimum:.10g}", "", "")
     table.add_section()
     for i, name in list(enumerate(problem.variable_names()))[:MAX_LISTED_ROWS]:
         limits = ("", "") if problem.choices(i) else problem.limits(i)  # choices without an order have no bounds

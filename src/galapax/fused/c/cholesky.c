@@ -2,7 +2,7 @@
 #ifdef __CUDACC__
 #define CHOLESKY(T, N, ROOT) \
 FN void cholesky_##N(T *all, int count, int d) { \
-    for (int m = MEMBER * WARPS + WARP; m < count; m += TEAM * WARPS) { \
+    for (int m = RUN_BLOCK * WARPS + WARP; m < count; m += RUN_BLOCKS * WARPS) { \
         T *a = all + m * d * d, pivot = 0; \
         for (int k = 0; k < d; k++) { \
             for (int first = k; first < d; first += 32) { \

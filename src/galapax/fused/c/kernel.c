@@ -7,18 +7,18 @@ CODE
 }
 
 #ifdef __CUDACC__
-#if TEAM > 1 && TEAM <= 16
-#define AS_CLUSTER __cluster_dims__(TEAM, 1, 1)
+#if RUN_BLOCKS > 1 && RUN_BLOCKS <= 16
+#define CLUSTER_ATTRIBUTE __cluster_dims__(RUN_BLOCKS, 1, 1)
 #else
-#define AS_CLUSTER
+#define CLUSTER_ATTRIBUTE
 #endif
-extern "C" __global__ void AS_CLUSTER __launch_bounds__(BLOCK, RESIDENT)
+extern "C" __global__ void CLUSTER_ATTRIBUTE __launch_bounds__(BLOCK_THREADS, RESIDENT)
 galapax_run(const __grid_constant__ struct Arguments a, int runs, char *scratch) {
   extern __shared__ __align__(16) char shared[];
-  int run = blockIdx.x / TEAM;
+  int run = blockIdx.x / RUN_BLOCKS;
   char *own = scratch + (long long)run * SCRATCH;
-#if TEAM > 16
-  if (threadIdx.x == 0) { team_phase = 0; team_counter = (u32 *)own; }
+#if RUN_BLOCKS > 16
+  if (threadIdx.x == 0) { barrier_phase = 0; barrier_counter = (u32 *)own; }
   __syncthreads();
 #endif
   one(a.p, run, runs, shared, own);

@@ -1,63 +1,30 @@
-/* a reduction: each warp gives its part; in a team a block adds up its parts and passes them on; then every thread
-   takes the whole. A block of one warp knows it at once. reductions.py says which way is taken when. */
-#define PART (16 * WARPS)
-#define TEAM_PART (16 * TEAM)
-#define ROOM(n) (parts + (n) * PART)
-#define TEAM_ROOM(n) (team_parts + (n) * TEAM_PART)
+/* Reductions: each warp leaves its partial result in its slot; where several blocks share a run, each reduces its slot
+   and publishes the result; then every thread combines them. print_c.py says which of these steps a target takes. */
+#define WARP_SLOT_BYTES (16 * WARPS)
+#define BLOCK_SLOT_BYTES (16 * RUN_BLOCKS)
+#define WARP_SLOT(n) (warp_partials + (n) * WARP_SLOT_BYTES)
+#define BLOCK_SLOT(n) (block_partials + (n) * BLOCK_SLOT_BYTES)
 #ifdef __CUDACC__
-#if TEAM == 1 && BLOCK == 32
-#define GIVE(N, x, n) x = whole_##N(x)
-#define GIVE_BEST(N, x, i, n) i = whole_##N(&x, i)
-#define OWN_TAKE(N, none, n, x) x
-#define OWN_TAKE_BEST(N, n, i) i
-#define OWN_VALUE(N, n, x) x
-#else
-#define GIVE(N, x, n) give_##N(x, ROOM(n))
-#define GIVE_BEST(N, x, i, n) give_##N(x, i, ROOM(n))
-#define OWN_TAKE(N, none, n, x) gather_##N(none, ROOM(n), WARPS)
-#define OWN_TAKE_BEST(N, n, i) gather_##N(ROOM(n), WARPS, 8 * WARPS)
-#define OWN_VALUE(N, n, x) value_##N(ROOM(n), WARPS, 8 * WARPS)
-#if TEAM <= 16
-#define TAKE LATE_TAKE
-#define TAKE_BEST LATE_TAKE_BEST
-#else
-#define TAKE(N, none, n, x) first_##N(ROOM(n))
-#define TAKE_BEST(N, n, i) (*(const int *)ROOM(n))
-#endif
-#define LATE (TEAM <= 16 || THE_LAST)
-#define LATE_TAKE(N, none, n, x) (LATE ? gather_##N(none, TEAM_ROOM(n), TEAM) : none)
-#define LATE_TAKE_BEST(N, n, i) (LATE ? gather_##N(TEAM_ROOM(n), TEAM, 8 * TEAM) : 0)
-#endif
-#if TEAM > 1 && TEAM <= 16
+#if RUN_BLOCKS > 1 && RUN_BLOCKS <= 16
 /* the same place in the shared memory of another block of the cluster */
 FN char *in_block(const char *at, int block) {
     char *there; asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(at), "r"(block)); return there; }
-#define TO_OTHERS(at, place, x) if (LANE < TEAM) ((decltype(x) *)in_block(at, LANE))[place] = x
+#define PUBLISH(at, place, x) if (LANE < RUN_BLOCKS) ((decltype(x) *)in_block(at, LANE))[place] = x
 #else
-#define TO_OTHERS(at, place, x) if (LANE == 0) ((decltype(x) *)(at))[place] = x
+#define PUBLISH(at, place, x) if (LANE == 0) ((decltype(x) *)(at))[place] = x
 #endif
-#define PASS(N, none, n, k) \
-    if (WARP == (k) % WARPS) spread_##N(gather_##N(none, ROOM(n), WARPS), TEAM_ROOM(n))
-#define PASS_BEST(N, n, k) if (WARP == (k) % WARPS) spread_##N(ROOM(n), TEAM_ROOM(n))
-/* parts that meet in any order: at one number in memory, two of which take turns; 0 is less than all */
-#define MEET_ROOM(n, g) (scratch + COUNTER + ((n) * 2 + ((g) & 1)) * MEETING)
-#define MEET(N, none, n, k) \
-    if (WARP == (k) % WARPS) meet_##N(gather_##N(none, ROOM(n), WARPS), MEET_ROOM(n, g))
-#define MET(N, n) met_##N(MEET_ROOM(n, g))
-#define UNMEET(n) *(u64 *)MEET_ROOM(n, (g) + 1) = 0
-#define MEET_SUM(T, U, N) \
-FN void meet_##N(T x, char *at) { if (LANE == 0) atomicAdd((U *)at, (U)x); } \
-FN T met_##N(const char *at) { return *(const T *)at; }
-#define MEET_MOST(T, N) \
-FN void meet_##N(T x, char *at) { auto key = MOST_KEY(x); if (LANE == 0) atomicMax((decltype(key) *)at, ~key); } \
-FN T met_##N(const char *at) { T x; of_key(*(const decltype(key_of(x)) *)at, &x); return x; }
-#define MEET_LEAST(T, N) \
-FN void meet_##N(T x, char *at) { auto key = LEAST_KEY(x); if (LANE == 0) atomicMax((decltype(key) *)at, ~key); } \
-FN T met_##N(const char *at) { T x; of_key(~*(const decltype(key_of(x)) *)at, &x); return x; }
-#define FETCH(N, none, n, k) \
-    if (WARP == (k) % WARPS) pass_##N(gather_##N(none, TEAM_ROOM(n), TEAM), ROOM(n), 0)
-#define FETCH_BEST(N, n, k) \
-    if (WARP == (k) % WARPS) { int i = gather_##N(TEAM_ROOM(n), TEAM, 8 * TEAM); if (LANE == 0) *(int *)ROOM(n) = i; }
+/* warp_partials that meet in any order: at one number in memory, two of which take turns; 0 is less than all */
+#define ATOMIC_SLOT(n, g) (scratch + COUNTER_BYTES + ((n) * 2 + ((g) & 1)) * ATOMIC_SLOT_BYTES)
+#define CLEAR_ATOMIC_SLOT(n) *(u64 *)ATOMIC_SLOT(n, (g) + 1) = 0
+#define ATOMIC_SUM(T, U, N) \
+FN void atomic_##N(T x, char *at) { if (LANE == 0) atomicAdd((U *)at, (U)x); } \
+FN T atomic_result_##N(const char *at) { return *(const T *)at; }
+#define ATOMIC_MAXIMUM(T, N) \
+FN void atomic_##N(T x, char *at) { auto key = MOST_KEY(x); if (LANE == 0) atomicMax((decltype(key) *)at, ~key); } \
+FN T atomic_result_##N(const char *at) { T x; of_key(*(const decltype(key_of(x)) *)at, &x); return x; }
+#define ATOMIC_MINIMUM(T, N) \
+FN void atomic_##N(T x, char *at) { auto key = LEAST_KEY(x); if (LANE == 0) atomicMax((decltype(key) *)at, ~key); } \
+FN T atomic_result_##N(const char *at) { T x; of_key(~*(const decltype(key_of(x)) *)at, &x); return x; }
 #if __CUDA_ARCH__ >= 800
 FN u32 least_key(u32 x) { return __reduce_min_sync(0xffffffffu, x); }
 #else
@@ -87,52 +54,37 @@ FN void of_key(u64 k, double *x) {
 /* what is not a number comes before all others */
 #define LEAST_KEY(x) ((x) != (x) ? 0 : key_of(x))
 #define MOST_KEY(x) ((x) != (x) ? 0 : ~key_of(x))
-#define SHUFFLED(T, OP, N) FN T whole_##N(T x) { \
+#define WARP_BY_SHUFFLES(T, OP, N) FN T reduce_warp_##N(T x) { \
     for (int k = 16; k; k >>= 1) x = OP(x, __shfl_xor_sync(0xffffffffu, x, k)); \
     return x; }
-#define LEAST_OF(T, N) FN T whole_##N(T x) { T y; of_key(least_key(LEAST_KEY(x)), &y); return y; }
-#define MOST_OF(T, N) FN T whole_##N(T x) { T y; of_key(~least_key(MOST_KEY(x)), &y); return y; }
+#define WARP_MINIMUM(T, N) FN T reduce_warp_##N(T x) { T y; of_key(least_key(LEAST_KEY(x)), &y); return y; }
+#define WARP_MAXIMUM(T, N) FN T reduce_warp_##N(T x) { T y; of_key(~least_key(MOST_KEY(x)), &y); return y; }
 #if __CUDA_ARCH__ >= 800
-#define ADDED(T, OP, N) FN T whole_##N(T x) { return (T)__reduce_add_sync(0xffffffffu, x); }
+#define WARP_SUM(T, OP, N) FN T reduce_warp_##N(T x) { return (T)__reduce_add_sync(0xffffffffu, x); }
 #else
-#define ADDED SHUFFLED
+#define WARP_SUM WARP_BY_SHUFFLES
 #endif
-#define PARTS(T, OP, N, HOW) HOW \
+#define REDUCTION(T, OP, N, HOW) HOW \
 FN T group_##N(T x, int g) { \
     u32 mask = g == 32 ? 0xffffffffu : ((1u << g) - 1) << (LANE & ~(g - 1)); \
     for (int k = g >> 1; k; k >>= 1) x = OP(x, __shfl_xor_sync(mask, x, k)); \
     return x; } \
-FN void give_##N(T x, char *at) { x = whole_##N(x); if (LANE == 0) ((T *)at)[WARP] = x; } \
-FN void pass_##N(T x, char *at, int place) { if (LANE == 0) ((T *)at)[place] = x; } \
-FN void spread_##N(T x, char *at) { TO_OTHERS(at, MEMBER, x); } \
-FN T first_##N(const char *at) { return *(const T *)at; } \
+FN void store_warp_##N(T x, char *at) { x = reduce_warp_##N(x); if (LANE == 0) ((T *)at)[WARP] = x; } \
+FN void store_block_##N(T x, char *at, int place) { if (LANE == 0) ((T *)at)[place] = x; } \
+FN void publish_##N(T x, char *at) { PUBLISH(at, RUN_BLOCK, x); } \
+FN T load_##N(const char *at) { return *(const T *)at; } \
 FN T gather_##N(T none, const char *at, int count) { \
     T x = ((const T *)at)[0]; \
     if (count <= 4) { for (int k = 1; k < count; k++) x = OP(x, ((const T *)at)[k]); return x; } \
     x = none; \
     for (int k = LANE; k < count; k += 32) x = OP(x, ((const T *)at)[k]); \
-    return whole_##N(x); }
+    return reduce_warp_##N(x); }
 #else
-#define GIVE(N, x, n) give_##N(x, ROOM(n))
-#define GIVE_BEST(N, x, i, n) give_##N(x, i, ROOM(n))
-#define PASS(N, none, n, k)
-#define PASS_BEST(N, n, k)
-#define FETCH(N, none, n, k)
-#define FETCH_BEST(N, n, k)
-#define MEET(N, none, n, k)
-#define MET(N, n) take_##N(ROOM(n))
-#define UNMEET(n)
-#define LATE_TAKE TAKE
-#define LATE_TAKE_BEST TAKE_BEST
-#define MEET_SUM(T, U, N)
-#define MEET_MOST(T, N)
-#define MEET_LEAST(T, N)
-#define TAKE(N, none, n, x) take_##N(ROOM(n))
-#define TAKE_BEST(N, n, i) take_##N(ROOM(n))
-#define OWN_TAKE TAKE
-#define OWN_TAKE_BEST TAKE_BEST
-#define OWN_VALUE(N, n, x) x
-#define PARTS(T, OP, N, HOW) \
+#define CLEAR_ATOMIC_SLOT(n)
+#define ATOMIC_SUM(T, U, N)
+#define ATOMIC_MAXIMUM(T, N)
+#define ATOMIC_MINIMUM(T, N)
+#define REDUCTION(T, OP, N, HOW) \
 FN T group_##N(T x, int g) { (void)g; return x; } \
 static T fold_##N(T s, const T *of, int n) { \
     T lane[LANES]; int k = 0; \
@@ -143,8 +95,8 @@ static T fold_##N(T s, const T *of, int n) { \
         s = OP(s, lane[0]); } \
     for (; k < n; k++) s = OP(s, of[k]); \
     return s; } \
-FN void give_##N(T x, char *at) { *(T *)at = x; } \
-FN T take_##N(const char *at) { return *(const T *)at; }
+FN void store_warp_##N(T x, char *at) { *(T *)at = x; } \
+FN T load_result_##N(const char *at) { return *(const T *)at; }
 #endif
 
 #define AHEAD(T, N, SIGN) \
@@ -154,34 +106,34 @@ FN int ahead_##N(T a, int i, T b, int j) { \
 FN int later_##N(T a, T b, int j) { return (a SIGN b) | ((a != a) & (b == b)) | (j == MOST_i32); }
 #ifdef __CUDACC__
 /* zeros of either sign are equal: 0 is added */
-#define FIRST_LEAST(T, N) FN int whole_##N(T *value, int i) { \
+#define FIRST_LEAST(T, N) FN int reduce_warp_##N(T *value, int i) { \
     auto own = LEAST_KEY(*value + (T)0), best = least_key(own); of_key(best, value); \
     return (int)least_key(own == best ? (u32)i : 0xffffffffu); }
-#define FIRST_MOST(T, N) FN int whole_##N(T *value, int i) { \
+#define FIRST_MOST(T, N) FN int reduce_warp_##N(T *value, int i) { \
     auto own = MOST_KEY(*value + (T)0), best = least_key(own); of_key(~best, value); \
     return (int)least_key(own == best ? (u32)i : 0xffffffffu); }
-#define BEST(T, N, SIGN, HOW) AHEAD(T, N, SIGN) HOW \
+#define ARG_EXTREME(T, N, SIGN, HOW) AHEAD(T, N, SIGN) HOW \
 FN void keep_##N(T x, int i, char *at, int place, int room) { \
     if (LANE == 0) { ((T *)at)[place] = x; ((int *)(at + room))[place] = i; } } \
-FN void give_##N(T x, int i, char *at) { i = whole_##N(&x, i); keep_##N(x, i, at, WARP, 8 * WARPS); } \
+FN void store_warp_##N(T x, int i, char *at) { i = reduce_warp_##N(&x, i); keep_##N(x, i, at, WARP, 8 * WARPS); } \
 FN int best_##N(T *value, const char *at, int count, int room) { \
     int first = LANE < count ? LANE : 0; \
     T x = ((const T *)at)[first]; int i = ((const int *)(at + room))[first]; \
     for (int k = LANE + 32; k < count; k += 32) { \
         T y = ((const T *)at)[k]; int j = ((const int *)(at + room))[k]; \
         if (ahead_##N(y, j, x, i)) { x = y; i = j; } } \
-    *value = x; return whole_##N(value, i); } \
-FN void spread_##N(const char *at, char *to) { \
+    *value = x; return reduce_warp_##N(value, i); } \
+FN void publish_##N(const char *at, char *to) { \
     T x; int i = best_##N(&x, at, WARPS, 8 * WARPS); \
-    TO_OTHERS(to, MEMBER, x); \
-    TO_OTHERS(to + 8 * TEAM, MEMBER, i); } \
+    PUBLISH(to, RUN_BLOCK, x); \
+    PUBLISH(to + 8 * RUN_BLOCKS, RUN_BLOCK, i); } \
 FN int gather_##N(const char *at, int count, int room) { T x; return best_##N(&x, at, count, room); } \
 FN T value_##N(const char *at, int count, int room) { T x; best_##N(&x, at, count, room); return x; }
 #else
-#define BEST(T, N, SIGN, HOW) AHEAD(T, N, SIGN) \
+#define ARG_EXTREME(T, N, SIGN, HOW) AHEAD(T, N, SIGN) \
 static int fold_##N(T *s, int at, const T *of, const int *places, int n) { \
     for (int k = 0; k < n; k++) if (later_##N(of[k], *s, at)) { *s = of[k]; at = places[k]; } \
     return at; } \
-FN void give_##N(T x, int i, char *at) { (void)x; *(int *)at = i; } \
-FN int take_##N(const char *at) { return *(const int *)at; }
+FN void store_warp_##N(T x, int i, char *at) { (void)x; *(int *)at = i; } \
+FN int load_result_##N(const char *at) { return *(const int *)at; }
 #endif

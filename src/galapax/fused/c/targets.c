@@ -1,63 +1,48 @@
-/* elements that threads share out: how often is known when it is compiled, so that a short loop is none */
 #define TURNS(n, step) (((n) + (step) - 1) / (step))
-#define SHARED_OUT(i, n, first, step) for (int i = (first), turn_##i = 0; \
-    turn_##i < TURNS(n, step) && ((n) % (step) == 0 || i < (n)); turn_##i++, i += (step))
 #ifdef __CUDACC__
-#define WRITTEN_OUT _Pragma("unroll")
 #define FN static __device__ __forceinline__
 typedef unsigned int u32;
 typedef unsigned long long u64;
-/* TEAM blocks of BLOCK threads make a run: one block, a cluster of them, or a grid that is resident as a whole */
-#if BLOCK == 32
+/* RUN_BLOCKS blocks of BLOCK_THREADS threads make a run: one block, a cluster of them, or a grid that is resident as a whole */
+#if BLOCK_THREADS == 32
 #define BLOCK_BARRIER __syncwarp();
 #else
 #define BLOCK_BARRIER __syncthreads();
 #endif
-#define THREADS (TEAM * BLOCK)
-#define MEMBER ((int)(blockIdx.x % TEAM))
+#define RUN_THREADS (RUN_BLOCKS * BLOCK_THREADS)
+#define RUN_BLOCK ((int)(blockIdx.x % RUN_BLOCKS))
 /* neighbouring warps are of different blocks, so that a short loop keeps all of them busy */
-#define THREAD ((WARP * TEAM + MEMBER) * 32 + LANE)
-#if TEAM == 1 && BLOCK == 32
-#define BARRIER __syncwarp();
-#elif TEAM == 1
-#define BARRIER __syncthreads();
-#elif TEAM <= 16
-#define BARRIER asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-#else
-__shared__ u32 team_phase;
-__shared__ u32 *team_counter;
-FN void team_barrier() {
+#define THREAD ((WARP * RUN_BLOCKS + RUN_BLOCK) * 32 + LANE)
+#if RUN_BLOCKS > 1 && RUN_BLOCKS <= 16
+FN void run_barrier() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+#elif RUN_BLOCKS > 16
+__shared__ u32 barrier_phase;
+__shared__ u32 *barrier_counter;
+FN void run_barrier() {
     __syncthreads();
     if (threadIdx.x == 0) {
-        team_phase += TEAM;
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(team_counter) : "memory");
+        barrier_phase += RUN_BLOCKS;
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(barrier_counter) : "memory");
         u32 seen;
         do {
-            asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(team_counter) : "memory");
-        } while (seen < team_phase);
+            asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(barrier_counter) : "memory");
+        } while (seen < barrier_phase);
     }
     __syncthreads();
 }
-#define BARRIER team_barrier();
 #endif
 #define GROUP(g) (g)
-#define LOOP(i, n) SHARED_OUT(i, n, THREAD, THREADS)
-#define LOOP_ATOMIC LOOP
-#define LOOP_BACK(i, n) SHARED_OUT(i, n, THREADS - 1 - THREAD, THREADS)
-#define LOOP_BY(i, n, k) for (int i = THREAD; i < (n); i += (k) * THREADS)
-#define NEXT(i, k, n) (i + (k) * THREADS < (n) ? i + (k) * THREADS : i)
-#define BLOCK_LOOP(i, n) SHARED_OUT(i, n, (int)threadIdx.x, BLOCK)
-#define BLOCK_LOOP_ATOMIC BLOCK_LOOP
+#define NEXT(i, k, n) (i + (k) * RUN_THREADS < (n) ? i + (k) * RUN_THREADS : i)
 #define LANE ((int)threadIdx.x & 31)
 /* i % n, where n divides 32 and threads have places in their order: the same in every turn */
 #define OF_LANE(i, n) (LANE % (n))
 #define WARP ((int)threadIdx.x >> 5)
-#define WARPS ((BLOCK + 31) / 32)
-#define FIRST if (THREAD == 0)
+#define WARPS ((BLOCK_THREADS + 31) / 32)
 /* the one that has least to do in most loops */
-#define THE_LAST (MEMBER == TEAM - 1 && WARP == WARPS - 1)
-#define LAST if (THE_LAST && LANE == 0)
-#define KEEPS 32 /* generations whose rows of history a warp keeps */
+#define THE_LAST (RUN_BLOCK == RUN_BLOCKS - 1 && WARP == WARPS - 1)
+#define BUFFERED_ROWS 32 /* generations whose rows of history a warp keeps */
 #define INF32 __int_as_float(0x7f800000)
 #define NAN32 __int_as_float(0x7fc00000)
 #define INF64 __longlong_as_double(0x7ff0000000000000LL)
@@ -70,29 +55,15 @@ FN float ninv_f32(float x) { return erfinvf(x); }
 FN double ninv_f64(double x) { return erfinv(x); }
 FN int clz_u32(u32 x) { return __clz((int)x); }
 FN int popcount_u32(u32 x) { return __popc(x); }
-/* what a thread has seen of a reduction: `folds` is for the host */
-#define TOTAL(T, s, none) T s = none
-#define TOTAL_BEST(T, s, at, none) T s = none; int at = MOST_i32
-#define LOOP_OF(i, n, folds) LOOP(i, n)
-#define LOOP_BACK_OF(i, n, folds) LOOP_BACK(i, n)
-#define LOOP_BY_OF(i, n, k, folds) LOOP_BY(i, n, k)
-#define BLOCK_LOOP_OF(i, n, folds) BLOCK_LOOP(i, n)
-#define STEPS_OF(i, n, folds) for (int i = 0; i < (n); i++)
-#define GROUP_STEPS_OF(i, n, g, folds) SHARED_OUT(i, n, lane, g)
-/* what is read for them, all at once */
-#define FETCH_STEPS(i, n, g) WRITTEN_OUT SHARED_OUT(i, n, lane, g)
+/* a load that a thread of a group made in advance */
 #define FETCHED(held, i, x) held[turn_##i]
-#define SEEN(N, s, i, x) s = N(s, x)
-#define SEEN_TOO SEEN
-#define SEEN_BEST(N, s, at, i, x, place) if (later_##N(x, s, at)) { s = x; at = place; }
-#define SEEN_BEST_TOO SEEN_BEST
-#define CHANGES(test) if (test)
 #define CHANGED(changed, whole) changed
 #define ATOMIC_ADD(p, v) atomicAdd(p, v)
 #define ATOMIC_MAX(p, v) atomicMax(p, v)
 #define ATOMIC_MIN(p, v) atomicMin(p, v)
 #else
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #if defined(__GLIBC__) && defined(__x86_64__) && !defined(__clang__)
 /* of these the C library has versions for several numbers at once */
@@ -110,9 +81,6 @@ AT_ONCE(erfc)
 #define FN static inline __attribute__((always_inline))
 typedef unsigned int u32;
 typedef unsigned long long u64;
-#define BARRIER
-#define BLOCK_BARRIER
-#define WRITTEN_OUT
 /* turns of a loop do not depend on each other, so that the compiler may make several at once */
 #ifdef __clang__
 #define APART _Pragma("clang loop vectorize(assume_safety)")
@@ -121,49 +89,18 @@ typedef unsigned long long u64;
 #else
 #define APART
 #endif
-#define LOOP(i, n) APART for (int i = 0; i < (n); i++)
-#define LOOP_ATOMIC(i, n) for (int i = 0; i < (n); i++)
-#define LOOP_BY(i, n, k) for (int i = 0; i < (n); i += (k))
 #define NEXT(i, k, n) (i + (k) < (n) ? i + (k) : i)
-#define BLOCK_LOOP LOOP
-#define BLOCK_LOOP_ATOMIC LOOP_ATOMIC
-#define LOOP_BACK LOOP
-/* what is to be reduced is written down, a tile at a time, as adding it up in the loop would keep turns in order */
-#define TILE 128
 #define LANES 16
-#define TOTAL(T, s, none) T s = none, s##_of[TILE]
-#define TOTAL_BEST(T, s, at, none) T s = none, s##_of[TILE]; int at = MOST_i32, at##_of[TILE]
-#define TILES(i, n, k, folds) for (int tile_##i = 0, by_##i = (k), end_##i; \
-    tile_##i < (n) && (end_##i = (n) - tile_##i < TILE ? (n) : tile_##i + TILE, 1); folds, tile_##i += TILE) \
-    APART for (int i = tile_##i; i < end_##i; i += (k))
-#define LOOP_OF(i, n, folds) TILES(i, n, 1, folds)
-#define LOOP_BACK_OF LOOP_OF
-#define LOOP_BY_OF TILES
-#define BLOCK_LOOP_OF LOOP_OF
-#define STEPS_OF LOOP_OF
-#define GROUP_STEPS_OF(i, n, g, folds) TILES(i, n, 1, folds)
-#define FETCH_STEPS(i, n, g) for (int i = 0, turn_##i = 0; i < 0; i++)
 #define FETCHED(held, i, x) x
-#define SLOT(i) ((i - tile_##i) / by_##i)
-#define SEEN(N, s, i, x) s##_of[SLOT(i)] = x
-#define SEEN_TOO(N, s, i, x) s##_of[SLOT(i)] = N(s##_of[SLOT(i)], x)
-#define SEEN_BEST(N, s, at, i, x, place) { s##_of[SLOT(i)] = x; at##_of[SLOT(i)] = place; }
-#define SEEN_BEST_TOO(N, s, at, i, x, place) \
-    if (later_##N(x, s##_of[SLOT(i)], 0)) { s##_of[SLOT(i)] = x; at##_of[SLOT(i)] = place; }
-#define FOLD(N, s, i) s = fold_##N(s, s##_of, (end_##i - tile_##i + by_##i - 1) / by_##i)
-#define FOLD_BEST(N, s, at, i) at = fold_##N(&s, at, s##_of, at##_of, (end_##i - tile_##i + by_##i - 1) / by_##i)
-/* an element that stays is written again */
-#define CHANGES(test)
+/* where an element that stays is stored again */
 #define CHANGED(changed, whole) whole
 #define THREAD 0
 #define WARPS 1
 #define GROUP(g) 1
-#define FIRST
-#define LAST
 #define LANE 0
 #define OF_LANE(i, n) ((u32)(i) % (n))
 #define THE_LAST 1
-#define KEEPS 1
+#define BUFFERED_ROWS 1
 #define INF32 __builtin_inff()
 #define NAN32 __builtin_nanf("")
 #define INF64 __builtin_inf()
@@ -196,3 +133,5 @@ FN double add_f64(double a, double b) { return a + b; }
 FN double mul_f64(double a, double b) { return a * b; }
 FN double max_f64(double a, double b) { return (a > b || a != a) ? a : b; }
 FN double min_f64(double a, double b) { return (a < b || a != a) ? a : b; }
+FN float ipow_f32(float x, int y) { float r = 1; while (y) { if (y & 1) r *= x; x *= x; y >>= 1; } return r; }
+FN double ipow_f64(double x, int y) { double r = 1; while (y) { if (y & 1) r *= x; x *= x; y >>= 1; } return r; }

@@ -13,6 +13,7 @@ from galapax.execution.observers import Facts, Live
 from galapax.results.result import Result
 
 if TYPE_CHECKING:
+    from galapax.view.live.server import Server
     from galapax.view.live.session import LiveSession
 
 
@@ -37,17 +38,11 @@ def on_run_end(live: Live | None, result: Result, folder: Path | None) -> None:
 
 def replay_result(live: Live, result: Result, folder: Path | None = None) -> bool:
     """Replay a finished run on a page; return whether a page could be served."""
-    try:
-        from galapax.view.live import server
-        from galapax.view.live.replay import Replay
+    page = _start_server(live)
+    if page is None:
+        return False
+    from galapax.view.live.replay import Replay
 
-        page = server.get_server(live)
-    except ModuleNotFoundError as missing:
-        live.warn(f"The live page needs {missing.name}: pip install 'galapax[live]'.")
-        return False
-    except OSError as error:
-        live.warn(f"The live page cannot be served at {live.host}, port {live.port}: {error.strerror or error}.")
-        return False
     page.show(Replay(result, page, folder), live)
     return True
 
@@ -65,23 +60,28 @@ def watch_run(live: Live, facts: Callable[[], Facts]) -> Iterator[LiveSession | 
 
 
 def _open_session(live: Live, facts: Callable[[], Facts]) -> LiveSession | None:
-    try:
-        from galapax.view.live import server
-        from galapax.view.live.session import LiveSession
-    except ModuleNotFoundError as missing:
-        live.warn(
-            f"The live page needs {missing.name}: pip install 'galapax[live]'. The run continues without the page."
-        )
+    page = _start_server(live, " The run continues without it.")
+    if page is None:
         return None
-    try:
-        page = server.get_server(live)
-    except OSError as error:
-        why = error.strerror or str(error)
-        live.warn(
-            f"The live page cannot be served at {live.host}, port {live.port}: {why}. The run continues without it; "
-            "port 0 chooses a free one."
-        )
-        return None
+    from galapax.view.live.session import LiveSession
+
     session = LiveSession(facts(), page, live.paused, live.slow_start)
     page.show(session, live)
     return session
+
+
+def _start_server(live: Live, consequence: str = "") -> Server | None:
+    """Return the server of the page; None, with a warning, where there can be none."""
+    try:
+        from galapax.view.live import server
+
+        return server.get_server(live)
+    except ModuleNotFoundError as missing:
+        live.warn(f"The live page needs {missing.name}: pip install 'galapax[live]'.{consequence}")
+    except OSError as error:
+        why = error.strerror or str(error)
+        live.warn(
+            f"The live page cannot be served at {live.host}, port {live.port}: {why}. Port 0 chooses a free one."
+            f"{consequence}"
+        )
+    return None

@@ -15,6 +15,7 @@ from typing import Any, SupportsFloat
 import jax
 import numpy as np
 
+from galapax.core.algorithm import orient_forecast
 from galapax.core.problem import Problem, ProblemDescription, check_maximize, objective_signs
 from galapax.core.space import Bounds
 from galapax.core.variables import Variable
@@ -23,6 +24,7 @@ from galapax.execution.observers import Facts
 from galapax.objective.traced import Traced, evaluate_points, trace
 
 N_TRUE_FRONT_POINTS = 400
+MAX_SPREAD_VALUES = 512  # best values of the runs that a page is sent
 
 JsonObject = dict[str, Any]
 
@@ -56,12 +58,21 @@ def describe_run(facts: Facts) -> JsonObject:
         "constrained": problem.constrained,
         "optimum": problem.optimum if is_minimised else None,
         "front": front,
+        "map": _describe_grid(settings.get("hyperparameters") or {}),
         "population": facts.population,
         "max_individuals": observers.MAX_INDIVIDUALS,
         "generations": facts.generations,
         "contours": facts.contours,
         "settings": _to_json(settings),
     }
+
+
+def _describe_grid(hyperparameters: JsonObject) -> JsonObject | None:
+    """Describe the cells of a map over two measures; None without one."""
+    cells, ranges = (hyperparameters.get(name) for name in ("cells", "ranges"))
+    if cells is None or ranges is None or len(cells) != 2:
+        return None
+    return {"cells": [int(n) for n in cells], "ranges": [[float(limit) for limit in pair] for pair in ranges]}
 
 
 def gene_bounds(problem: ProblemDescription) -> Bounds:
@@ -83,6 +94,7 @@ def pack_frame(
     number: int, generation: int, run: int, survivors: observers.PopulationSample, signs: np.ndarray
 ) -> bytes:
     """Pack a frame: length of the header, header (JSON), objectives, violation (float64), genes (float32)."""
+    forecast = None if survivors.forecast is None else orient_forecast(survivors.forecast, signs)
     objectives = signs * np.asarray(survivors.objectives, np.float64)
     n_shown, variables = survivors.x.shape
     header = {
@@ -93,6 +105,7 @@ def pack_frame(
         "variables": variables,
         "objectives": objectives.shape[1],
         "violation": survivors.violation is not None,
+        "forecast": None if forecast is None else {"next": forecast.next.tolist(), "front": forecast.front.tolist()},
     }
     text = json.dumps(header).encode()
     text += b" " * (-(len(text) + 4) % 8)  # arrays begin at a multiple of their size
@@ -117,6 +130,19 @@ def _to_json(value: object) -> object:
 def to_json_number(value: SupportsFloat) -> float | None:
     """Convert a number for JSON; None for what is not finite."""
     return float(value) if math.isfinite(value) else None
+
+
+def pick_quantiles(values: np.ndarray) -> np.ndarray:
+    """Pick `observers.QUANTILES` of sorted values (R, ...), one for each run."""
+    return values[np.rint(np.array(observers.QUANTILES) * (len(values) - 1)).astype(int)]
+
+
+def sample_spread(best: np.ndarray, sign: float) -> list[float | None]:
+    """Sort the runs' best values (R,), to be minimised, thinned to what a page draws, with the user's sign."""
+    finite = best[np.isfinite(best)]
+    values = np.sort(finite[:: max(1, len(finite) // 4096)])
+    columns = np.linspace(0, len(values) - 1, min(len(values), MAX_SPREAD_VALUES)).astype(int)
+    return [to_json_number(sign * v) for v in values[columns]]
 
 
 # --- contour grids of the objective over two variables, evaluated beside the run --------------------------------------

@@ -23,7 +23,15 @@ from galapax.execution import observers
 from galapax.execution.observers import Facts
 from galapax.results.result import Result
 from galapax.view import figure_data, maps
-from galapax.view.live.messages import ContourGrids, JsonObject, describe_run, pack_frame, to_json_number
+from galapax.view.live.messages import (
+    ContourGrids,
+    JsonObject,
+    describe_run,
+    pack_frame,
+    pick_quantiles,
+    sample_spread,
+    to_json_number,
+)
 from galapax.view.live.session import COMMANDS, MAX_LIVE_POINTS, MAX_SPEED, MIN_SPEED, SPEED_ERROR, PageServer
 
 REPLAY_SECONDS = 12.0  # duration of a replay, unless the viewer chooses another speed
@@ -150,9 +158,8 @@ class Replay:
                 "share": float(np.ravel(run_history.feasible_share)[row]),
             }
         if runs is not None and runs.fronts is None:
-            values = np.sort(self._sign * np.asarray(history.best[:, row], float))
-            columns = np.linspace(0, len(values) - 1, min(len(values), 512)).astype(int)
-            out |= {"values": [to_json_number(self._sign * v) for v in values[columns]], "batch_runs": len(runs)}
+            best = self._sign * np.asarray(history.best[:, row], float)
+            out |= {"values": sample_spread(best, self._sign), "batch_runs": len(runs)}
             out["runs_done"] = int((runs.nit <= generation).sum())
         return out
 
@@ -215,9 +222,7 @@ def _curve_points(result: Result) -> list[list[float | None]]:
     quantiles = None
     if result.runs is not None and not is_multi_objective:
         sorted_values = np.sort(result.sign * np.asarray(ensemble.best, float), axis=0)
-        quantiles = (
-            result.sign * sorted_values[np.rint(np.array(observers.QUANTILES) * (len(sorted_values) - 1)).astype(int)]
-        )
+        quantiles = result.sign * pick_quantiles(sorted_values)
     out = []
     for row in maps.thin_indices(len(run_history), MAX_LIVE_POINTS).tolist():
         best, worst = (np.atleast_1d(values[row]) for values in (run_history.best, run_history.worst))

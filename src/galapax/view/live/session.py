@@ -23,10 +23,18 @@ import numpy as np
 from galapax.core.problem import Record, objective_signs
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
 from galapax.execution import observers
-from galapax.execution.observers import ChunkView, Facts, Progress, time_left
+from galapax.execution.observers import Facts, Progress, ProgressView, time_left
 from galapax.execution.state import Track
 from galapax.numerics import devices
-from galapax.view.live.messages import ContourGrids, JsonObject, describe_run, pack_frame, to_json_number
+from galapax.view.live.messages import (
+    ContourGrids,
+    JsonObject,
+    describe_run,
+    pack_frame,
+    pick_quantiles,
+    sample_spread,
+    to_json_number,
+)
 
 FRAME_INTERVAL = 0.2  # seconds; a frame that is expensive to make comes less often
 ROW_INTERVAL = 0.2  # seconds, and three times that without viewers
@@ -100,7 +108,7 @@ class LiveSession:
         self._rows_until = 0
         self._costs: dict[str, deque[float]] = {kind: deque(maxlen=5) for kind in ("rows", "frame")}
         self._has_failed = False
-        self._chunk: tuple[Track, Track, ChunkView] | None = None
+        self._chunk: tuple[Track, Track, ProgressView] | None = None
         self._track: Track | None = None
         self._cached_summary: tuple[Track | None, JsonObject] = (None, {})
         self._curve: list[list[float | None]] = []
@@ -139,9 +147,7 @@ class LiveSession:
             row = [math.nan] * len(self._curve[-1][1:]) if self._curve else [math.nan] * 3
             row[0] = self._sign * float(track.best[track.best_run])
             if len(values) > 1:
-                row[-len(observers.QUANTILES) :] = values[
-                    np.rint(np.array(observers.QUANTILES) * (len(values) - 1)).astype(int)
-                ]
+                row[-len(observers.QUANTILES) :] = pick_quantiles(values)
             generation = int(track.generations.max()) + 1
             with self._condition:
                 self._curve.append([generation, *(to_json_number(v) for v in row)])
@@ -152,7 +158,7 @@ class LiveSession:
         """Store the Progress of the chunk; called before `on_chunk`."""
         self._progress = state
 
-    def on_chunk(self, generation: int, before: Track, now: Track, chunk_view: ChunkView, is_last: bool) -> None:
+    def on_chunk(self, generation: int, before: Track, now: Track, chunk_view: ProgressView, is_last: bool) -> None:
         """Record the rows and the frame that are due after this generation."""
         if not self._has_failed:
             with self._isolate_errors():
@@ -168,16 +174,15 @@ class LiveSession:
             self.release()
             self.page.warn(f"The live page has stopped updating ({type(error).__name__}: {error}). The run continues.")
 
-    def _update(self, generation: int, before: Track, now: Track, chunk_view: ChunkView, is_last: bool) -> None:
+    def _update(self, generation: int, before: Track, now: Track, chunk_view: ProgressView, is_last: bool) -> None:
         start_time = time.perf_counter()
         if self._state == "starting":
             self._state = "running"
         is_new = generation > self._chunk_end
         if is_new:
             self._chunk_start, self._chunk_end = self._chunk_end, generation
-        self._generation = int(
-            now.generations.max()
-        )  # less than `generation` where every run finished within the chunk
+        # less than `generation` where every run finished within the chunk
+        self._generation = int(now.generations.max())
         self._chunk = (before, now, chunk_view)
         is_watched = self.page.seconds_without_viewers() == 0
         is_due_early = generation <= N_DENSE_ROWS or generation >= ROW_GROWTH * self._rows_until
@@ -265,11 +270,9 @@ class LiveSession:
         length = now.generations - before.generations
         shape = chunk_view.shape
         longest = int(length.max())
-        offsets = (
-            np.unique(np.linspace(0, longest - 1, observers.ROWS).astype(np.int32)) if longest else np.zeros(0, int)
-        )
-        if not len(offsets):
+        if not longest:
             return
+        offsets = np.unique(np.linspace(0, longest - 1, observers.ROWS).astype(np.int32))
         run = min(self._shown_run, len(length) - 1)
         rows, median, spread = chunk_view.rows(np.resize(offsets, observers.ROWS), run, before, now)
         best_so_far = _carry_best(rows, before, run) if shape.objectives == 1 else rows.best
@@ -321,11 +324,8 @@ class LiveSession:
             return self._speed
         now = time.perf_counter()
         if self.page.seconds_without_viewers() > 0:  # with nobody there it need not be slow
-            return (
-                INITIAL_SPEED
-                if self._watched_since is None and now < self._browser_deadline and self._chunk_end
-                else None
-            )
+            is_expected = self._watched_since is None and now < self._browser_deadline
+            return INITIAL_SPEED if is_expected and self._chunk_end else None
         self._watched_since = now if self._watched_since is None else self._watched_since
         pace = INITIAL_SPEED * 2 ** ((now - self._watched_since) / SPEED_DOUBLING_SECONDS)
         self._is_slow_start = pace < FULL_SPEED
@@ -417,11 +417,9 @@ class LiveSession:
         if not speeds or state == "paused":
             return {}
         (first_time, first_nfev, first), (last_time, last_nfev, latest) = speeds[0], speeds[-1]
-        out = (
-            {"evaluations_per_second": (last_nfev - first_nfev) / (last_time - first_time)}
-            if last_time > first_time
-            else {}
-        )
+        out = {}
+        if last_time > first_time:
+            out["evaluations_per_second"] = (last_nfev - first_nfev) / (last_time - first_time)
         if latest is None or state != "running":
             return out
         seconds_left = time_left(latest, first)
@@ -449,10 +447,7 @@ class LiveSession:
             numbers["share"] = float(track.feasible_share.mean())
             numbers["feasible_runs"] = int((track.violation <= 0).sum())
         if len(track.best) > 1:
-            feasible = track.best[(track.violation <= 0) & np.isfinite(track.best)]
-            values = np.sort(feasible[:: max(1, len(feasible) // 4096)])
-            columns = np.linspace(0, len(values) - 1, min(len(values), 512)).astype(int)
-            numbers["values"] = [to_json_number(self._sign * v) for v in values[columns]]
+            numbers["values"] = sample_spread(track.best[track.violation <= 0], self._sign)
         self._cached_summary = (track, numbers)
         return numbers
 

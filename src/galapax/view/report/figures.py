@@ -153,6 +153,8 @@ def _front_chart(result: Result, names: list[str], points: dict[str, int], rows:
     true_front = figure_data.true_front(result.problem, 400 if m == 2 else 600)
     if true_front is not None:
         spec["truth"] = {"columns": list(range(m)), "data": [json_numbers(column, 5) for column in true_front.T]}
+    if (forecast := result.get("forecast")) is not None:
+        spec["forecast"] = {"objectives": m, "next": forecast.next.tolist(), "front": forecast.front.tolist()}
     return spec
 
 
@@ -231,7 +233,7 @@ def add_convergence(out: ReportPage, result: Result) -> None:
         share = np.atleast_2d(np.asarray(history.feasible_share, np.float64))
         series = band_series(share, "share" if len(share) == 1 else "median")
         spec = line_chart(history, series, "feasible share", False, "feasible-share")
-        spec["y"] |= {"share": True, "percent": True}
+        spec["y"]["share"] = True
         out.chart(spec, describe_bands(share))
 
 
@@ -258,12 +260,12 @@ def add_runs(out: ReportPage, result: Result) -> None:
     assert runs is not None
     out.section("Runs")
     out.add(pair_table(summary_tables.run_rows(result)))
-    shares = figure_data.final_shares(result)
-    if shares is not None:
-        out.chart(_shares_chart(shares, len(runs)), title="Distribution of the final values")
-    hits = figure_data.target_hits(result)
-    if hits is not None:
-        out.chart(_hits_chart(hits), title="Evaluations until success")
+    for panel, file in (
+        (figure_data.final_shares(result), "final-values"),
+        (figure_data.target_hits(result), "running-times"),
+    ):
+        if panel is not None:
+            out.chart(panel_chart(panel, file, MAX_CURVE_POINTS), title=panel.title)
     rows = maps.thin_indices(len(runs), MAX_FRONT_ROWS)
     fun = np.asarray(runs.fun, np.float64).reshape(len(runs), -1)
     columns: dict[str, np.ndarray] = {"run": runs.number}
@@ -285,29 +287,6 @@ def add_runs(out: ReportPage, result: Result) -> None:
             "labels": {}, "total": len(runs), "digits": 9, "what": "runs", "file": "runs", "title": "The runs",
         },
     )  # fmt: skip
-
-
-def _shares_chart(shares: figure_data.Shares, count: int) -> ChartSpec:
-    rows = maps.thin_indices(len(shares.x), MAX_CURVE_POINTS)
-    step = "before" if shares.upward else "all"
-    return {
-        "kind": "lines", "file": "final-values", "xs": [json_numbers(shares.x[rows])],
-        "series": [{"name": "runs", "c": 0, "x": 0, "y": json_numbers(shares.share[rows]), "step": step}],
-        "x": {"name": shares.name, "log": shares.log},
-        "y": {"name": "share of runs at least as good", "log": False, "share": True, "percent": True},
-        "alt": f"Share of the {count} runs whose {shares.name} is at least as good",
-    }  # fmt: skip
-
-
-def _hits_chart(hits: figure_data.Hits) -> ChartSpec:
-    rows = maps.thin_indices(len(hits.evaluations), MAX_CURVE_POINTS)
-    return {
-        "kind": "lines", "file": "running-times", "xs": [json_numbers(hits.evaluations[rows])],
-        "series": [{"name": "runs", "c": 0, "x": 0, "y": json_numbers(hits.share[rows]), "step": "all"}],
-        "x": {"name": "evaluations of a run", "log": True},
-        "y": {"name": hits.name, "log": False, "share": True, "percent": True},
-        "alt": f"By evaluations, the {hits.name}",
-    }  # fmt: skip
 
 
 def add_maps(out: ReportPage, result: Result) -> None:
@@ -442,6 +421,30 @@ def band_series(values: np.ndarray, name: str) -> list[ChartSpec]:
     bands = [{"name": "middle half", "low": lower, "high": upper, "opacity": 0.35}]
     bands.append({"name": "all runs", "low": low, "high": high, "opacity": 0.14})
     return [{"name": name, "c": 0, "x": 0, "y": middle, "bands": bands}]
+
+
+def panel_chart(panel: figure_data.Panel, file: str, max_points: int) -> ChartSpec:
+    """Specify the chart of a panel, each curve thinned to about `max_points`."""
+    xs: list[list[float | None]] = []
+    series = []
+    for curve in panel.curves:
+        rows = early_dense_indices(len(curve.x), max_points)
+        x = json_numbers(curve.x[rows], 9)
+        if x not in xs:
+            xs.append(x)
+        bands = []
+        if curve.lower is not None and curve.upper is not None:
+            low, high = json_numbers(curve.lower[rows], 5), json_numbers(curve.upper[rows], 5)
+            bands = [{"name": "middle half", "low": low, "high": high, "opacity": 0.18}]
+        numbers = {"x": xs.index(x), "y": json_numbers(curve.y[rows]), "bands": bands}
+        style = {"c": curve.colour, "dash": curve.stroke, "step": panel.step}
+        series.append({"name": curve.label, **numbers, **style})
+    return {
+        "kind": "lines", "file": file, "xs": xs, "series": series,
+        "x": {"name": panel.across, "log": panel.log_x},
+        "y": {"name": panel.name, "log": panel.log_y, "share": bool(panel.step)},
+        "alt": f"{panel.title + ': ' if panel.title else ''}{panel.name} by {panel.across}, {len(series)} curves",
+    }  # fmt: skip
 
 
 def line_chart(history: History, series: list[ChartSpec], name: str, log: bool, file: str) -> ChartSpec:

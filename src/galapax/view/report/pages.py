@@ -10,12 +10,11 @@ from galapax.metrics.statistics import describe
 from galapax.results.many_answers import Illumination, has_cells
 from galapax.results.result import Result, all_runs
 from galapax.results.study import SIGNIFICANCE_LEVEL, Study, scores
-from galapax.view import figure_data, maps, summary_tables
+from galapax.view import figure_data, summary_tables
 from galapax.view.report import figures
-from galapax.view.report.figures import early_dense_indices
+from galapax.view.report.figures import panel_chart
 from galapax.view.report.page import (
     POSITION_HEADING,
-    ChartSpec,
     Html,
     ReportPage,
     fact_list,
@@ -39,6 +38,10 @@ TIMING_NAMES = {
     "held": "held by the live page",
 }
 MINIMA_NOTE = "Share: of the samples in the niche of a minimum. Found: how many searches ended there."
+IMPORTANCES_NOTE = (
+    "The share of the objective's variance over the whole box in which a variable takes part, alone or with others, in "
+    "trees fitted to the evaluations. Where the search has hardly been, effects are underestimated."
+)
 MAX_LISTED_VARIABLES = 300  # variables or constraints in a table at most
 
 
@@ -70,6 +73,7 @@ def render_result(result: Result) -> str:
         figures.add_maps(out, result)
     if "F" not in result:
         figures.add_population(out, result)
+    _add_importances(out, result)
     _add_problem(out, result)
     out.section("Cost")
     out.add(pair_table(_cost_rows(result)))
@@ -156,6 +160,22 @@ def _task_sentence(result: Result) -> str:
     return task + (f", subject to {constraints}." if constraints else ".")
 
 
+def _add_importances(out: ReportPage, result: Result) -> None:
+    """Add how much each variable matters, of a black box with enough evaluations."""
+    tables = []
+    for objective, name in enumerate(figure_data.objective_names(result)):
+        shares = figure_data.importances(result, objective)
+        if not shares:
+            return
+        rows: list[list[str]] = []
+        for variable, share in list(shares.items())[:MAX_LISTED_VARIABLES]:
+            mark = f'<i style="left: calc({min(100.0, 100 * share):.2f}% - 0.17rem)"></i>'
+            rows.append([variable, f"{share:.1%}", Html(f'<span class="bar">{mark}</span>')])
+        tables.append(plain_table([f"variable, for {name}", "share", ""], rows, (1,)))
+    out.section("Which variables matter")
+    out.add(f"<p>{escape(IMPORTANCES_NOTE)}</p>", *tables)
+
+
 def _add_problem(out: ReportPage, result: Result) -> None:
     problem, m = result.problem, np.size(result.fun)
     out.section("What was solved")
@@ -184,16 +204,10 @@ def _add_answer(out: ReportPage, result: Result) -> None:
         text = value if isinstance(value, str) else format_number(value, digits)
         rows.append([name, units.get(name, ""), text, low, high, position])
 
-    if "worst_case" in result:
-        line("worst case, checked by an independent search", result.worst_case, digits=12)
-    for name, value in zip(_value_names(result), np.atleast_1d(result.fun), strict=True):
+    for name, value in summary_tables.answer_values(result):
         line(name, value, digits=12)
-    if "fun_interval" in result:
-        line(figure_data.INTERVAL_NAME, figure_data.format_interval(result.fun_interval))
-    for name, text in figure_data.robust_rows(result):
+    for name, text in summary_tables.answer_notes(result, digits=12):
         line(name, text)
-    if problem.optimum is not None and not np.ndim(result.fun):
-        line("best known", problem.optimum, digits=12)
     for i, name in list(enumerate(problem.variable_names()))[:MAX_LISTED_VARIABLES]:
         share = 100 * (result.x[i] - bounds.lower[i]) / ((bounds.upper[i] - bounds.lower[i]) or 1.0)
         mark = f'<i style="left: calc({share:.2f}% - 0.17rem)"></i>'
@@ -214,17 +228,6 @@ def _add_answer(out: ReportPage, result: Result) -> None:
             f'<p class="note">The first {MAX_LISTED_VARIABLES} of {problem.dim:,} variables; '
             "result.json has them all.</p>"
         )
-
-
-def _value_names(result: Result) -> list[str]:
-    """The names of the answer's value, or of its objectives."""
-    if np.ndim(result.fun):
-        return result.problem.objective_names(len(result.fun))
-    if "worst_case" in result:
-        return [figure_data.WORST_FOUND_NAME]
-    if "fun_interval" in result and result.feasible:
-        return [figure_data.MEAN_NAME]
-    return ["value, not feasible" if not result.feasible else "minimum" if result.sign > 0 else "maximum"]
 
 
 def _add_constraints(out: ReportPage, result: Result) -> None:
@@ -294,7 +297,8 @@ def render_study(study: Study) -> str:
     out.add(fact_list([*facts, ("time of the runs", f"{seconds:.3g} s")]))
     for grid in summary_tables.build_tables(study) if is_comparison else ():
         out.section(grid.title)
-        out.add(summary_tables.html(grid))
+        rows = [[Html(f"<b>{escape(cell.text)}</b>") if cell.bold else cell.text for cell in row] for row in grid.rows]
+        out.add(plain_table(grid.header, rows, range(1, len(grid.header))), f'<p class="note">{escape(grid.note)}</p>')
     if not is_comparison:
         _add_cells(out, study)
         _add_heat_map(out, study)
@@ -416,40 +420,8 @@ def _add_convergence(out: ReportPage, study: Study) -> None:
     has_bands = all(curve.lower is not None for panel in panels for curve in panel.curves)
     what = "Median and middle half" if has_bands else "Median"
     out.add(f"<p class='lead'>{what} of the runs by {panels[0].across}. {hint_span('Click a name to hide it.')}</p>")
-    out.add('<div class="small-multiples">' if len(panels) > 1 else "<div>")
-    for number, panel in enumerate(panels, 1):
-        if not panel.curves:
-            why = "no history was kept" if study.value == "fun" else "the problem has no reference point"
-            out.add(f"<p>{escape(panel.title)}: {why}.</p>")
-            continue
-        xs, series = _curve_series(panel, 12_000 // len(study))
-        log = figure_data.needs_log_scale(np.concatenate([curve.y for curve in panel.curves]))
-        spec = {
-            "kind": "lines", "file": f"convergence-{number}", "xs": xs, "series": series,
-            "x": {"name": panel.across, "log": False},
-            "y": {"name": panel.name, "log": log},
-            "alt": f"{panel.title + ': ' if panel.title else ''}{panel.name} by {panel.across}, {len(series)} curves",
-        }  # fmt: skip
-        out.chart(spec, title=panel.title)
-    out.add("</div>")
-
-
-def _curve_series(panel: figure_data.Panel, max_points: int) -> tuple[list[list[float | None]], list[ChartSpec]]:
-    """Return the distinct x of a panel's curves, and its series as the script draws them, thinned to `max_points`."""
-    xs: list[list[float | None]] = []
-    series = []
-    for curve in panel.curves:
-        rows = early_dense_indices(len(curve.x), max(60, min(400, max_points)))
-        x = curve.x[rows].tolist()
-        if x not in xs:
-            xs.append(x)
-        bands = []
-        if curve.lower is not None and curve.upper is not None:
-            low, high = json_numbers(curve.lower[rows], 5), json_numbers(curve.upper[rows], 5)
-            bands = [{"name": "middle half", "low": low, "high": high, "opacity": 0.18}]
-        entry = {"name": curve.label, "x": xs.index(x), "y": json_numbers(curve.y[rows], 5), "bands": bands}
-        series.append({**entry, "c": curve.colour, "dash": curve.stroke})
-    return xs, series
+    why = "no history was kept" if study.value == "fun" else "the problem has no reference point"
+    _add_panels(out, panels, "convergence", why)
 
 
 def _add_running_times(out: ReportPage, study: Study) -> None:
@@ -458,47 +430,35 @@ def _add_running_times(out: ReportPage, study: Study) -> None:
         return
     out.section("Share of targets reached")
     count = len(study.axes["problem"]) if study.kind == "comparison" else 1
-    xs, series = _curve_series(panel, 12_000 // len(panel.curves))
-    spec = {
-        "kind": "lines", "file": "running-times", "xs": xs, "series": [one | {"step": True} for one in series],
-        "x": {"name": panel.across, "log": True},
-        "y": {"name": panel.name, "log": False, "share": True, "percent": True},
-        "alt": "Share of targets reached by evaluations: the empirical distribution of running times",
-    }  # fmt: skip
     note = (
         f"The empirical distribution of running times, over all runs{'' if count == 1 else f' and {count} problems'}: "
         f"{figure_data.N_TARGETS} targets per problem between its first and its best known value, spaced evenly on "
-        "a logarithmic "
-        "scale. Curves further left and higher are better."
+        "a logarithmic scale. Curves further left and higher are better."
     )
-    out.chart(spec, note)
+    out.chart(panel_chart(panel, "running-times", _max_points(len(panel.curves))), note)
 
 
 def _add_final_values(out: ReportPage, study: Study) -> None:
     out.section("Distribution of final values")
     out.add("<p class='lead'>The share of runs that ended at least as close.</p>")
-    panels = figure_data.study_final_values(study)
+    _add_panels(out, figure_data.study_final_values(study), "final-values", "no run found a feasible point")
+
+
+def _add_panels(out: ReportPage, panels: list[figure_data.Panel], file: str, why_empty: str) -> None:
+    """Add a chart for each problem of a comparison, side by side; of a sweep the only one."""
+    n_curves = sum(len(panel.curves) for panel in panels)
     out.add('<div class="small-multiples">' if len(panels) > 1 else "<div>")
     for number, panel in enumerate(panels, 1):
-        if not panel.curves:
-            out.add(f"<p>{escape(panel.title)}: no run found a feasible point.</p>")
-            continue
-        xs: list[list[float | None]] = []
-        series = []
-        for curve in panel.curves:
-            rows = maps.thin_indices(len(curve.x), max(40, 6000 // len(study))) if len(curve.x) else np.zeros(0, int)
-            entry = {"name": curve.label, "x": len(xs), "y": json_numbers(curve.y[rows], 4), "step": "all"}
-            series.append({**entry, "c": curve.colour, "dash": curve.stroke})
-            xs.append(json_numbers(curve.x[rows], 5))
-        log = figure_data.needs_log_scale(np.concatenate([curve.x for curve in panel.curves]))
-        spec = {
-            "kind": "lines", "file": f"final-values-{number}", "xs": xs, "series": series,
-            "x": {"name": panel.across, "log": log},
-            "y": {"name": panel.name, "log": False, "share": True, "percent": True},
-            "alt": f"{panel.title + ': ' if panel.title else ''}{panel.name} by {panel.across}",
-        }  # fmt: skip
-        out.chart(spec, title=panel.title)
+        if panel.curves:
+            out.chart(panel_chart(panel, f"{file}-{number}", _max_points(n_curves)), title=panel.title)
+        else:
+            out.add(f"<p>{escape(panel.title)}: {why_empty}.</p>")
     out.add("</div>")
+
+
+def _max_points(n_curves: int) -> int:
+    """Return how many points a curve may have on a page with so many."""
+    return max(60, min(400, 12_000 // n_curves))
 
 
 def _add_tests(out: ReportPage, study: Study) -> None:

@@ -192,13 +192,9 @@ function addClippedLayer(svg, { left, right, top, bottom }) {
 // --- colours and legends ---
 const seriesColour = (c) => (Number.isInteger(c) ? `var(--c${c % 8})` : `oklch(var(--shade) 0.14 ${(265 - 235 * c).toFixed(0)})`);
 const viridisBin = (v, low, high) => (isNumber(v) ? clamp(Math.floor((v - low) / (high - low || 1) * 10), 0, 9) : 0);
-function drawSwatch(parent, colour, dash = "", width = 2.5, opacity = 1) {
-  const svg = addElement(parent, "svg", { viewBox: "0 0 26 12", "aria-hidden": "true" });
-  addElement(svg, "line", { x1: 1, x2: 25, y1: 6, y2: 6, style: `stroke: ${colour}; stroke-width: ${width}; opacity: ${opacity}`, "stroke-dasharray": dash });
-  return svg;
-}
-function addLegendEntry(chart, text, paint) {  // paint: draws the sample into an SVG of 26 by 12
-  const entry = addElement(chart.legend, "span");
+const paintLine = (colour, dash = "", width = 2.5, opacity = 1) => (svg) => addElement(svg, "line", {
+  x1: 1, x2: 25, y1: 6, y2: 6, style: `stroke: ${colour}; stroke-width: ${width}; opacity: ${opacity}`, "stroke-dasharray": dash });
+function addLegendEntry(chart, text, paint, entry = addElement(chart.legend, "span")) {  // paint: draws into an SVG of 26 by 12
   paint(addElement(entry, "svg", { viewBox: "0 0 26 12", "aria-hidden": "true" }));
   addElement(entry, "span", {}, text);
 }
@@ -210,8 +206,7 @@ function addColourKey(chart, low, high, kind = "colours") {
 }
 
 // --- curves, bands, points, markers; `place` is what drawAxes returns ---
-// step: true holds each value until the next; "all" also begins at 0 and goes on to the end, as a distribution does;
-// "before" falls to 0 instead
+// step: of shares, which hold until the next value; "all" begins at 0 and goes on to the end, "before" falls to 0
 function curvePath(x, y, place, step) {
   let path = "", isPenDown = false, last = [0, 0];
   for (let i = 0; i < x.length; i++) {
@@ -256,6 +251,20 @@ function drawMarker(parent, kind, x, y, colour, size) {
     end: `M${x} ${y - size}L${x + size} ${y + size * 0.8}L${x - size} ${y + size * 0.8}Z`,
     cross: `M${x - size} ${y - size}L${x + size} ${y + size}M${x + size} ${y - size}L${x - size} ${y + size}` };
   return addElement(parent, "path", { d: shapes[kind], style: `fill: ${colour}; stroke: var(--text); stroke-width: 1` });
+}
+// what models expect: 95 % in both directions and a mark in the middle. points: each its lower ends, middles and upper ends
+function drawForecast(chart, parent, forecast, columns, at) {
+  for (const [key, kind, colour, text] of [["front", "dot", "var(--c4)", "the models between, 95 %"], ["next", "cross", "var(--c3)", "next evaluations, 95 %"]]) {
+    const ends = forecast[key].map((point) => point.map((row) => at(...columns.map((c) => row[c]))));
+    if (!ends.length) continue;
+    if (columns.length === 2) {
+      const d = ends.map(([low, middle, high]) => `M${low[0]} ${middle[1]}H${high[0]}M${middle[0]} ${low[1]}V${high[1]}`).join("");
+      addElement(parent, "path", { d, style: `fill: none; stroke: ${colour}; stroke-width: 1.2; opacity: 0.6` });
+    }
+    const draw = (svg, [x, y]) => kind === "dot" ? drawDots(svg, [[x, y]], 4, colour) : addElement(drawMarker(svg, "cross", x, y, "none", 5), "title", {}, text);
+    for (const [, middle] of ends) draw(parent, middle);
+    addLegendEntry(chart, text, (svg) => draw(svg, [13, 6]));
+  }
 }
 function drawDots(parent, points, width, colour, style = "") {
   if (!points.length) return;

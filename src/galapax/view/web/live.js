@@ -78,16 +78,11 @@ function addCurve(chart, name, xs, ys, colour, style = {}) {
   }
   drawCurve(chart.layer, chart.place, xs, ys, colour, style);
   if (xs.length === 1) drawDots(chart.layer, at(), 6, colour);
-  const entry = addElement(chart.legend, "span");
-  drawSwatch(entry, colour, style.dash);
-  addElement(entry, "span", {}, name);
+  addLegendEntry(chart, name, paintLine(colour, style.dash));
 }
 function addBand(chart, xs, low, high, colour, opacity, name) {
   drawBand(chart.layer, chart.place, xs, low, high, colour, opacity);
-  if (!name) return;
-  const entry = addElement(chart.legend, "span");
-  drawSwatch(entry, colour, "", 10, opacity);
-  addElement(entry, "span", {}, name);
+  if (name) addLegendEntry(chart, name, paintLine(colour, "", 10, opacity));
 }
 // cloud: x, y and row of individuals
 function addCloud(chart, cloud, width, colour, name, style = "") {
@@ -165,6 +160,7 @@ function watchPointer(id, chart) {  // the pointer shows values, dragging zooms 
 const countObjectives = () => (frame ? frame.objectives : Math.max(1, facts.objectives.length));
 const objectiveName = (k) => facts.objectives[k] || (countObjectives() > 1 ? `f${k + 1}` : "fitness");
 const isMaximised = (k) => Array.isArray(facts.settings.maximize) ? facts.settings.maximize[k] : facts.settings.maximize;
+const individualsName = () => (facts.settings.algorithm === "minima" ? "minima" : "individuals");
 const signOf = (k) => (isMaximised(k) ? -1 : 1);
 const curveColumn = (k) => points.map((p) => (isNumber(p[k]) ? p[k] : NaN));
 const whereFinite = (xs, ys) => { const rows = xs.map((_, i) => i).filter((i) => Number.isFinite(ys[i])); return [rows.map((i) => xs[i]), rows.map((i) => ys[i])]; };
@@ -197,8 +193,9 @@ draw.curve = () => {
   const volume = m > 1 ? curveColumn(first) : [], hasVolume = volume.some(Number.isFinite);
   const isEnsemble = m === 1 && nRuns > 1;
   const columns = hasVolume ? [volume] : isEnsemble ? [0, 1, 2, 3, 4].map((k) => curveColumn(first + k))
-    : Array.from({ length: m > 1 ? m : 3 }, (_, k) => curveColumn(1 + k));
-  $("curve-title").textContent = hasVolume ? "Hypervolume by generation" : m > 1 ? "Best of each objective by generation"
+    : Array.from({ length: facts.map ? 1 : m > 1 ? m : 3 }, (_, k) => curveColumn(1 + k));
+  $("curve-title").textContent = hasVolume ? "Hypervolume by generation" : facts.map ? "Best value by generation"
+    : m > 1 ? "Best of each objective by generation"
     : isEnsemble ? "Best value by generation, over the runs" : "Fitness by generation";
   let lists = columns, isLog = false, name = m > 1 ? (hasVolume ? "hypervolume" : "value") : objectiveName(0);
   if ($("log").checked && m === 1) {
@@ -273,8 +270,35 @@ draw.spread = () => {
   setText("spread-note", notes.join(" "));
 };
 
+function drawMap() {  // the elites of a grid over two measures, coloured by their value
+  const { cells, ranges } = facts.map, m = frame.objectives, sign = signOf(0), value = (r, k) => frame.values[r * m + k];
+  const rows = Array.from({ length: frame.shown }, (_, r) => r).filter((r) => Number.isFinite(value(r, 0)));
+  // of an archive that was thinned some cells are missing: the best of a block of cells stands for all of them
+  const block = rows.length < facts.max_individuals ? 1 : Math.max(1, Math.ceil(cells[0] * cells[1] / rows.length));
+  const [width, height] = cells.map((n) => Math.ceil(n / block)), elite = new Int32Array(width * height).fill(-1);
+  const place = (r, k) => Math.floor(clamp(Math.floor((value(r, k + 1) - ranges[k][0]) / (ranges[k][1] - ranges[k][0]) * cells[k]), 0, cells[k] - 1) / block);
+  for (const r of rows) {
+    const at = (height - 1 - place(r, 1)) * width + place(r, 0);
+    if (elite[at] < 0 || sign * value(r, 0) < sign * value(elite[at], 0)) elite[at] = r;
+  }
+  const chart = openPlot("front", [...ranges[0], false], [...ranges[1], false], [objectiveName(1), objectiveName(2)]);
+  const style = getComputedStyle(document.documentElement), [low, high] = extremes(rows.map((r) => value(r, 0)));
+  const [from, to] = ["low", "high"].map((name) => style.getPropertyValue("--" + name).trim().match(/[\d.]+/g).map(Number));
+  const image = imageUrl(width, height, (q, r) => {
+    const row = elite[r * width + q], share = row < 0 || !(high > low) ? 0 : (value(row, 0) - low) / (high - low);
+    return row < 0 ? null : from.map((c, i) => c + (to[i] - c) * (sign > 0 ? share : 1 - share));
+  });
+  const end = (k) => ranges[k][0] + (ranges[k][1] - ranges[k][0]) * [width, height][k] * block / cells[k];
+  const [left, right, bottom, top] = [chart.place.x.at(ranges[0][0]), chart.place.x.at(end(0)), chart.place.y.at(ranges[1][0]), chart.place.y.at(end(1))];
+  drawImage(chart.layer, image, left, top, right - left, bottom - top, true);
+  chart.clouds.push({ x: rows.map((r) => value(r, 1)), y: rows.map((r) => value(r, 2)), row: rows });
+  addLegendEntry(chart, `${objectiveName(0)} ${formatNumber(sign > 0 ? low : high, 4)}`, (svg) => addElement(svg, "rect", { width: 26, height: 12, style: "fill: rgb(var(--low))" }));
+  addLegendEntry(chart, formatNumber(sign > 0 ? high : low, 4), (svg) => addElement(svg, "rect", { width: 26, height: 12, style: "fill: rgb(var(--high))" }));
+  if (block > 1) addLegendEntry(chart, `${block} × ${block} cells drawn as one`, () => {});
+}
 draw.front = () => {
   if (!frame || frame.objectives < 2) return;
+  if (facts.map) return drawMap();
   const i = Number($("front-x").value), j = Number($("front-y").value), m = frame.objectives;
   const value = (r, k) => frame.values[r * m + k], cloudOf = (rows) => ({ x: rows.map((r) => value(r, i)), y: rows.map((r) => value(r, j)), row: rows });
   const rows = Array.from({ length: frame.shown }, (_, r) => r), feasible = rows.filter(isFeasible), infeasible = rows.filter((r) => !isFeasible(r));
@@ -293,6 +317,7 @@ draw.front = () => {
   addCloud(chart, cloudOf(feasible.filter((r) => !isBest.has(r))), 5, BLUE, "dominated", "opacity: 0.45");
   addCloud(chart, truth, 3, GREY, "true front");
   addCloud(chart, cloudOf(infeasible), 4, "var(--line)", "infeasible");
+  if (frame.forecast) drawForecast(chart, chart.layer, frame.forecast, [i, j], (x, y) => [chart.place.x.at(x), chart.place.y.at(y)]);
 };
 
 function contourImage(grid, first, second) {  // the objective over two variables in bands of colour, as a data URL
@@ -351,7 +376,7 @@ draw.scatter = () => {
     const infeasible = cloudOf(rows.filter((r) => !isFeasible(r)));
     infeasible.x.forEach((x, n) => drawMarker(chart.layer, "cross", chart.place.x.at(x), chart.place.y.at(infeasible.y[n]), "none", 3).style.setProperty("stroke", DOT));
     chart.clouds.push(infeasible);
-    addCloud(chart, cloudOf(rows.filter(isFeasible)), 7, DOT, frame.hasViolation ? "feasible" : "individuals", "stroke: var(--dot-edge); stroke-width: 0.7");
+    addCloud(chart, cloudOf(rows.filter(isFeasible)), 7, DOT, frame.hasViolation ? "feasible" : individualsName(), "stroke: var(--dot-edge); stroke-width: 0.7");
     if (infeasible.x.length) addLegendEntry(chart, "infeasible", (svg) => drawMarker(svg, "cross", 13, 6, "none", 3).style.setProperty("stroke", DOT));
   }
   if (grid && grid.image) addLegendEntry(chart, isMaximised(grid.objective) ? "high values" : "low values", (svg) => addElement(svg, "rect", { width: 26, height: 12, style: "fill: rgb(var(--low))" }));
@@ -457,12 +482,12 @@ function fillTable(body, heads, rows) {
 }
 draw.best = () => {
   if (!frame) return;
-  const m = frame.objectives, v = Math.min(8, frame.variables), order = sortBestFirst(), rows = (m > 1 ? selectNonDominated(order) : order).slice(0, 10);
+  const m = frame.objectives, v = Math.min(8, frame.variables), order = sortBestFirst(), isFront = m > 1 && !facts.map, rows = (isFront ? selectNonDominated(order) : order).slice(0, 10);
   const heads = [...Array.from({ length: m }, (_, k) => objectiveName(k)), ...(frame.hasViolation ? ["violation"] : []), ...facts.variables.slice(0, v)];
   fillTable($("best-rows"), heads, rows.map((r) => [
     ...Array.from({ length: m }, (_, k) => formatNumber(frame.values[r * m + k], 7)), ...(frame.hasViolation ? [shortNumber(frame.violation[r])] : []),
     ...Array.from({ length: v }, (_, k) => geneText(k, frame.x[r * frame.variables + k]))]));
-  setText("best-note", (m > 1 ? "Non-dominated individuals of this generation. " : "The best individuals of this generation. ") +
+  setText("best-note", (isFront ? "Non-dominated individuals of this generation. " : "The best individuals of this generation. ") +
     (v < facts.dim ? `The first ${v} of ${facts.dim} variables. ` : "") + thinningNote(false));
 };
 function selectNonDominated(rows) {
@@ -553,7 +578,7 @@ function showSubtitle() {
   const restarts = settings.restarts ? ` with restarts (${settings.restarts})` : "";
   setText("subtitle", (facts.title === facts.name ? "" : `${facts.name} · `) + settings.algorithm + restarts +
     (running && running !== settings.algorithm ? `, now ${running}` : "") +
-    ` · ${formatCount(populationSize())} individuals, ${formatCount(facts.dim)} variables` +
+    ` · ${formatCount(populationSize())} ${individualsName()}, ${formatCount(facts.dim)} variables` +
     (settings.runs > 1 ? `, ${formatCount(settings.runs)} runs` : "") + ` · seed ${settings.seed} · ${settings.dtype} on ${settings.device}`);
 }
 function prepareObjectives(m) {
@@ -562,7 +587,8 @@ function prepareObjectives(m) {
   for (const id of ["front-x", "fitness-k", "scatter-k"]) setOptions(id, names, 0);
   setOptions("front-y", names, Math.min(1, m - 1));
   $("card-front").hidden = $("fitness-k-label").hidden = $("scatter-k-label").hidden = m < 2;
-  $("best-box").hidden = m > 1;  // with several objectives no value is the best; a hypervolume may take its place
+  if (facts.map) { setText("front-title", "Map of elites"); $("front-tools").hidden = true; }
+  $("best-box").hidden = m > 1 && !facts.map;  // with several objectives no value is the best; a hypervolume may take its place
   $("card-spread").hidden = m > 1 || facts.settings.runs === 1;
   const cards = [...document.querySelectorAll("main > article")].filter((card) => !card.hidden && !card.classList.contains("whole"));
   document.querySelector("main").dataset.cards = cards.length;

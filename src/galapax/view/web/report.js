@@ -24,14 +24,12 @@ function addCurveLegend(chart, spec, hidden) {  // of several curves each name h
   spec.series.forEach((s, i) => {
     const bands = s.bands || [];
     if (spec.series.length === 1) {
-      const addEntry = (text, ...style) => { const entry = addElement(chart.legend, "span"); drawSwatch(entry, seriesColour(s.c), ...style); addElement(entry, "span", {}, text); };
-      addEntry(s.name, DASHES[s.dash || 0]);
-      for (const band of bands) addEntry(band.name, "", 10, band.opacity);
+      addLegendEntry(chart, s.name, paintLine(seriesColour(s.c), DASHES[s.dash || 0]));
+      for (const band of bands) addLegendEntry(chart, band.name, paintLine(seriesColour(s.c), "", 10, band.opacity));
       return;
     }
     const button = addElement(chart.legend, "button", { type: "button", "aria-pressed": "true", title: "Show or hide" });
-    drawSwatch(button, seriesColour(s.c), DASHES[s.dash || 0]);
-    addElement(button, "span", {}, s.name);
+    addLegendEntry(chart, s.name, paintLine(seriesColour(s.c), DASHES[s.dash || 0]), button);
     button.addEventListener("click", () => {
       hidden.has(i) ? hidden.delete(i) : hidden.add(i);
       button.setAttribute("aria-pressed", !hidden.has(i));
@@ -110,7 +108,7 @@ function addLineChart(figure, spec) {
     const rows = [];
     for (const f of points) {
       if (isNumber(f.y)) addElement(marks, "circle", { cx: line, cy: f.y, r: 4, style: `fill: ${seriesColour(f.s.c)}` });
-      rows.push([f.s.name, spec.y.percent ? `${formatNumber(100 * f.s.y[f.i], 3)} %` : formatNumber(f.s.y[f.i]), seriesColour(f.s.c)]);
+      rows.push([f.s.name, spec.y.share ? `${formatNumber(100 * f.s.y[f.i], 3)} %` : formatNumber(f.s.y[f.i]), seriesColour(f.s.c)]);
       if (!many && points.length < 4) {
         for (const b of f.s.bands || []) rows.push([b.name, `${formatNumber(b.low[f.i], 4)} to ${formatNumber(b.high[f.i], 4)}`]);
       }
@@ -137,6 +135,18 @@ const formatDistinct = (table, c, row) => {
 // points are numbered as the rows of result.X and result.F are
 const rowNumber = (table, row) => (table.number ? table.number[row] : row);
 const rowTitle = (table, row, kind) => [`${kind} ${rowNumber(table, row)}`, table.labels[row]].filter(Boolean).join(": ");
+function followTable(chart, mark) {  // draw again when rows are brushed; mark(row) shows one that was picked elsewhere
+  (pickers[chart.spec.table] ||= []).push((row, from) => { if (from !== chart) mark(row); });
+  brushState(chart.spec.table).listeners.push(() => chart.draw());
+}
+function nearestPoint(count, at, [px, py]) {  // the row whose point at(i), null if it has none, lies nearest; -1 for none near
+  let best = -1, least = MAX_PICK_DISTANCE * MAX_PICK_DISTANCE;
+  for (let i = 0; i < count; i++) {
+    const point = at(i), distance = point ? (point[0] - px) ** 2 + (point[1] - py) ** 2 : Infinity;
+    if (distance < least) { least = distance; best = i; }
+  }
+  return best;
+}
 function addCsvButton(tools, file, lines) {
   const button = addElement(tools, "button", { class: "small", type: "button", title: "Download these numbers" }, "CSV ↓");
   button.addEventListener("click", () => download(file, lines()));
@@ -212,6 +222,7 @@ function addScatterChart(figure, spec) {
     drawDots(svg, off, size, "var(--line)", "opacity: 0.6");
     paintPoints(chart, positions.map((p, i) => (isKept(spec.table, i) ? p : null)), table, use.colour, size);
     paintMarks(chart, positions, truth !== null);
+    if (spec.forecast && cols.every((c) => c < spec.forecast.objectives)) drawForecast(chart, svg, spec.forecast, cols, where);
     marks = addElement(svg, "g");
     chart.hideTip();
     svg.addEventListener("pointermove", (event) => {
@@ -235,11 +246,7 @@ function addScatterChart(figure, spec) {
   };
   addEventListener("pointerup", () => { dragStart = null; });
   addEventListener("pointercancel", () => { dragStart = null; });
-  const nearest = ([px, py]) => {
-    let best = -1, least = MAX_PICK_DISTANCE * MAX_PICK_DISTANCE;
-    positions.forEach((p, i) => { if (p && isKept(spec.table, i)) { const far = (p[0] - px) ** 2 + (p[1] - py) ** 2; if (far < least) { least = far; best = i; } } });
-    return best;
-  };
+  const nearest = (pointer) => nearestPoint(positions.length, (i) => isKept(spec.table, i) && positions[i], pointer);
   const ring = (row) => {
     marks.replaceChildren();
     if (row >= 0 && positions[row]) addElement(marks, "circle", { cx: positions[row][0], cy: positions[row][1], r: 8, style: "fill: none; stroke: var(--text); stroke-width: 2" });
@@ -265,8 +272,7 @@ function addScatterChart(figure, spec) {
       addElement(line, "td", { class: "n" }, formatDistinct(table, c, row));
     });
   };
-  (pickers[spec.table] ||= []).push((row, from) => { if (from !== chart) ring(row); });
-  brushState(spec.table).listeners.push(() => chart.draw());
+  followTable(chart, ring);
   if (spec.marks.length) showRecipe((spec.marks.find((mark) => mark.kind === "knee") || spec.marks[0]).row);
   chart.draw();
 }
@@ -290,7 +296,7 @@ function drawSpace(chart, spans, names, [azimuth, tilt]) {  // a box seen from a
   const text = (at, words, right, far, down) => {
     const [x, y] = project(...at), letters = Math.max(6, Math.floor((right ? width - x : x) / 6.8) - 2);
     addElement(svg, "text", { x: x + (right ? far : -far), y: clamp(y + down, 12, height - 4), "text-anchor": right ? "start" : "end",
-      class: far > 6 ? "axis-name" : "" }, words.length > letters ? words.slice(0, letters - 1) + "…" : words);
+      class: far > 6 ? "axis-name" : "" }, shorten(words, letters));
   };
   const side = (axis) => {  // the edge of that axis whose middle lies lowest, or for the third leftmost
     const edges = corner.flatMap((s) => corner.map((t) => [s, t]));
@@ -353,7 +359,7 @@ function addParallelAxes(figure, spec) {
         const first = k === 0 && columns.length > 1, outer = (first || k === columns.length - 1) && text.length * 3.6 > edge - 4;
         return addElement(svg, "text", { ...more, x: !outer ? xs[k] : first ? 4 : width - 4, y, "text-anchor": !outer ? "middle" : first ? "start" : "end" }, text);
       };
-      const named = label(words.length > letters ? words.slice(0, letters - 1) + "…" : words, k % 2 && gap < 110 ? 30 : 14, { class: "axis-name" });
+      const named = label(shorten(words, letters), k % 2 && gap < 110 ? 30 : 14, { class: "axis-name" });
       addElement(named, "title", {}, words);
       label(formatCell(table, c, spans[k][1], digits), top - 3);
       label(formatCell(table, c, spans[k][0], digits), bottom + 14);
@@ -408,8 +414,7 @@ function addParallelAxes(figure, spec) {
     chart.showTip(...at, rowTitle(table, row, "point"),
       columns.map((c) => [table.names[c], formatDistinct(table, c, row)]));
   };
-  (pickers[spec.table] ||= []).push((row, from) => { if (from !== chart) strong(row); });
-  brushState(spec.table).listeners.push(() => chart.draw());
+  followTable(chart, strong);
   chart.draw();
 }
 
@@ -430,7 +435,7 @@ function addPairMatrix(figure, spec) {
       addElement(svg, "rect", { class: "frame", x: x + 2, y: y + 2, width: wide - 4, height: high - 4 });
       if (r === c) {
         const words = table.names[cols[r]], letters = Math.max(4, Math.floor(wide / 7) - 1);
-        const named = addElement(svg, "text", { class: "axis-name", x: x + wide / 2, y: y + high / 2 - 6, "text-anchor": "middle" }, words.length > letters ? words.slice(0, letters - 1) + "…" : words);
+        const named = addElement(svg, "text", { class: "axis-name", x: x + wide / 2, y: y + high / 2 - 6, "text-anchor": "middle" }, shorten(words, letters));
         addElement(named, "title", {}, words);
         const [least, most] = extremes(table.data[cols[r]]), digits = digitsToDistinguish(least, most, 3);
         if (wide > 90) addElement(svg, "text", { x: x + wide / 2, y: y + high / 2 + 12, "text-anchor": "middle" }, `${formatNumber(least, digits)} … ${formatNumber(most, digits)}`);
@@ -447,17 +452,13 @@ function addPairMatrix(figure, spec) {
   };
   const nearest = ([px, py]) => {
     const c = Math.floor((px - left) / wide), r = Math.floor((py - 4) / high);
-    if (!(c >= 0 && r > c && r < m)) return -1;
-    let best = -1, least = MAX_PICK_DISTANCE * MAX_PICK_DISTANCE;
-    for (let i = 0; i < n; i++) { const p = isKept(spec.table, i) && at(r, c, i); if (p) { const far = (p[0] - px) ** 2 + (p[1] - py) ** 2; if (far < least) { least = far; best = i; } } }
-    return best;
+    return c >= 0 && r > c && r < m ? nearestPoint(n, (i) => isKept(spec.table, i) && at(r, c, i), [px, py]) : -1;
   };
   const ring = (row) => {
     marks.replaceChildren();
     if (row < 0 || row >= n) return;
     for (let r = 1; r < m; r++) for (let c = 0; c < r; c++) { const p = at(r, c, row); if (p) addElement(marks, "circle", { cx: p[0], cy: p[1], r: 5, style: "fill: none; stroke: var(--text); stroke-width: 2" }); }
   };
-  (pickers[spec.table] ||= []).push((row, from) => { if (from !== chart) ring(row); });
-  brushState(spec.table).listeners.push(() => chart.draw());
+  followTable(chart, ring);
   chart.draw();
 }
