@@ -5,7 +5,7 @@ import pytest
 
 import galapax as gx
 from galapax.local.coordinate_search import CoordinateModel
-from galapax.local.few_evaluations import COORDINATES, FewEvaluations
+from galapax.local.few_evaluations import COORDINATES, SURROGATE, FewEvaluations
 from galapax.local.log import SampleLog
 from galapax.local.sqp_by_differences import SQPByDifferences
 from galapax.local.surrogate_cmaes import SurrogateCMAES, kendall_tau
@@ -198,6 +198,20 @@ def test_a_sum_over_the_variables_is_recognised_and_its_lowest_valley_found():
 def test_two_evaluations_tell_that_an_objective_is_no_such_sum():
     _, search = ask_and_tell(lambda u: rugged(u) + 0.01 * u[0] * u[1], 4, 100)
     assert search.evaluations[COORDINATES] == 2
+
+
+def test_a_surrogate_follows_the_first_descent_although_the_objective_was_found_to_be_no_sum():
+    rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))
+
+    def rugged(u):
+        z = 8 * (u - 0.4) @ rotation
+        return np.sum(z**2 - 10 * np.cos(2 * np.pi * z) + 10, axis=-1)
+
+    search = FewEvaluations(5)
+    for _ in range(400):
+        search.tell(rugged(search.ask()))
+    assert [member.name for member in search.members] == ["descent", "coordinates", "surrogate"]
+    assert search.evaluations[SURROGATE] > 20
 
 
 def test_a_search_by_variables_goes_round_points_that_fail():

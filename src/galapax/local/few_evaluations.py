@@ -189,7 +189,7 @@ class FewEvaluations:
         for i, (member, place) in enumerate(outstanding):
             self.evaluations[member.method] += 1
             member.tell(place, first + i, (float(violation[i]), float(value[i])))
-        if len(self.members) == 1 and self.is_first_descent_over:
+        if self.needs_surrogate:
             self.members.append(self.open_member())
         may_be_additive = self.log.dim > 1 and not self.log.is_constrained and self.grid is None
         if self.log.n >= self.next_additivity_test and may_be_additive:
@@ -206,6 +206,11 @@ class FewEvaluations:
     def is_first_descent_over(self) -> bool:
         """Whether other searches may begin; on a grid a first descent that takes long has company after a while."""
         return self.descents >= 1 or (self.grid is not None and self.log.n >= FIRST_DESCENT_SHARE * self.log.dim)
+
+    @property
+    def needs_surrogate(self) -> bool:
+        """Whether it is time for the search with a surrogate, and there is none yet."""
+        return self.is_first_descent_over and all(member.name != "surrogate" for member in self.members)
 
     @property
     def is_exhausted(self) -> bool:
@@ -256,7 +261,7 @@ class FewEvaluations:
 
     def open_member(self) -> Member:
         """A further member: the search with a surrogate if there is none yet, else more descents."""
-        if self.is_first_descent_over and not any(member.name == "surrogate" for member in self.members):
+        if self.needs_surrogate:
             return Member("surrogate", self.evolve())
         return Member("descent", self.descend(self.choose_start()))
 
