@@ -1,6 +1,7 @@
 """Runs that restart: which search follows, what a run of several searches adds up to, and when it is over."""
 
 import math
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -190,6 +191,8 @@ def test_confidence_of_descents_counts_the_minima_that_they_found():
     assert estimate_confidence(descents(*equal)) == pytest.approx(1 - 2 / 30)
     continuum = [(1.0, x) for x in (0.1, 0.3, 0.5, 0.7, 0.9)]
     assert estimate_confidence(descents(*continuum)) == pytest.approx(0.95)
+    on_a_plateau = [end._replace(stop=Stop.BUDGET) for end in descents(*continuum)]
+    assert sum_agreeing(on_a_plateau) == 1 and estimate_confidence(on_a_plateau) == 0
     stuck = [*descents(*[(1.0, 0.1)] * 5), past("descent", 50, 2.0, 0.9, stop=Stop.BUDGET)]
     assert estimate_confidence(stuck) == pytest.approx(0.95)
     # by simulation: the posterior that this rests on, of minima with uniformly distributed shares of the box
@@ -208,6 +211,44 @@ def test_a_search_ends_when_its_population_is_that_of_the_known_point():
     assert result.success and result.confidence == pytest.approx(0.95)
     whole = gx.minimize(bowl, BOX, polish=False, seed=4, restarts="plain")
     assert result.fun <= 1e-15 and result.nfev < 0.8 * whole.nfev
+
+
+def test_a_large_population_goes_on_where_no_point_is_known():
+    """The known point is then NaN, which XLA's maximum over many rows drops on a CPU."""
+
+    def steps(x):
+        return jnp.floor(jnp.sum(jnp.abs(x)) / 2)
+
+    @dataclass(frozen=True)
+    class Once(Portfolio):
+        def next(self, algorithm, past, evaluations_left, draw):
+            return Stop.STALL if past else NextSearch(gx.CMAES(population=4096), "large")
+
+    result = gx.minimize(steps, [(-10.0, 10.0)] * 2, restarts=Once(), polish=False, max_evaluations=50_000)
+    assert result.nit > 1
+
+
+def test_a_penalty_does_not_make_the_values_of_minima_the_same():
+    minima = [past("repeat", best=best, x=x) for best, x in ((1.0, 0.1), (2.0, 0.4), (3.0, 0.7))]
+    on_the_penalty = past("repeat", best=1e20, x=0.9, stop=Stop.STALL)._replace(resolution=1e6)
+    assert sum_agreeing([*minima, on_the_penalty]) == 1
+
+
+def test_lines_that_refuted_the_sum_are_no_evidence():
+    here = past("repeat", best=1.0)
+    refuted = past("separable", best=1.0, stop=Stop.STALL)
+    assert estimate_confidence([here, here, refuted]) == estimate_confidence([here, here])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_plateaus_are_not_taken_for_minima(seed):
+    """Descents have no slope there, and did not look for a better value."""
+
+    def bowl_in_a_plain(x):
+        return jnp.where(x[0] > 0, 1.0, 0.0) + jnp.minimum(0.0, 4 * jnp.sum((x - jnp.array([-2.0, 1.0])) ** 2) - 9.0)
+
+    result = gx.minimize(bowl_in_a_plain, [(-10.0, 10.0)] * 2, seed=seed, max_evaluations=20_000)
+    assert result.success and result.fun == pytest.approx(-9.0)
 
 
 @pytest.mark.parametrize("dim", [2, 7])

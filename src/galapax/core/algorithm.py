@@ -415,11 +415,12 @@ def static(default: object) -> Any:
 # --- restarts ---------------------------------------------------------------------------------------------------------
 
 
-SAME_POINT_DISTANCE = 1e-6  # share of the box within which two end points count as the same
+SAME_POINT_DISTANCE = 1e-8  # share of the box within which two end points count as the same
 SAME_BASIN_DISTANCE = 1e-3  # share of the box within which two end points of the best value are one minimum
 SAME_VALUE_RESOLUTIONS = 10.0  # difference of two values that count as the same, in units of their resolution
 ROUNDING_ULPS = 64.0  # error of a value, in units of its last place
-SAME_VALUE_SHARE = 1e-12  # difference of two values that count as the same, as a share of the span of all ends
+SAME_VALUE_SHARE = 1e-12  # the same as a share of the span of all ends
+FLAT_SHARE = 1e-5  # of its value, that the last population of a search spans on a plateau
 STOP_CONFIDENCE = 0.95  # from which on a run is done
 SUCCESS_CONFIDENCE = 0.8  # from which on a run that its limits have ended is a success
 MAX_DOUBLINGS = 9  # of the first population
@@ -506,10 +507,15 @@ def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
     if not past:
         return []
     best = min(past, key=lambda p: (p.violation, p.best))
-    finite = [p.best for p in past if math.isfinite(p.best) and p.kind != "probe"]
-    span = max(finite) - best.best if finite else 0.0
+    ends = [p for p in past if math.isfinite(p.best) and p.kind != "probe"]
+    is_constant = all(p.best == best.best for p in ends)
+    # without searches that are stuck on a plateau: its value may be a penalty, next to which all others are the same
+    values = [p.best for p in ends if not (p.stop is Stop.STALL and p.resolution <= FLAT_SHARE * abs(p.best))]
+    span = max(values, default=best.best) - best.best
 
     def agrees(search: SearchSummary) -> bool:
+        if search.kind == "descent" and search.stop is not Stop.TOLERANCE:
+            return search is best  # it has not moved, as on a plateau, or not far enough
         same_point = bool(np.max(np.abs(search.x - best.x)) <= SAME_POINT_DISTANCE)
         difference = search.best - best.best
         resolution = max(p.resolution if p.stop is Stop.TOLERANCE else 0.0 for p in (search, best))
@@ -517,7 +523,7 @@ def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
         # a search that stalls there, or at its limit, may have such a value, too
         same_value = search.kind != "probe" and difference <= SAME_VALUE_RESOLUTIONS * resolution
         # on a plateau or at its limit a search has the value without having converged
-        same_value |= 0 <= difference <= SAME_VALUE_SHARE * span and span > 0
+        same_value |= 0 <= difference <= SAME_VALUE_SHARE * max(span, 0.0) and not is_constant
         return search.violation <= best.violation and (same_value or (has_converged and same_point))
 
     return [agrees(search) for search in past]
@@ -539,7 +545,8 @@ def estimate_confidence(past: Sequence[SearchSummary]) -> float:
     sizes = [p.doublings for p, agrees in zip(past, agreeing, strict=True) if agrees and p.kind == "large"]
     for search, agrees in zip(past, agreeing, strict=True):
         is_too_small = search.kind == "large" and search.doublings < min(sizes, default=0)
-        if search.kind in ("probe", "descent") or is_too_small:
+        is_refuted = search.kind == "separable" and search.stop is Stop.STALL  # it began before the sum was refuted
+        if search.kind in ("probe", "descent") or is_too_small or is_refuted:
             continue
         is_cut_short = search.stop is Stop.BUDGET and search.kind != "evolution" and not agrees
         if not is_cut_short:
@@ -555,12 +562,12 @@ def estimate_missed_by_descents(past: Sequence[SearchSummary], agreeing: Sequenc
 
     n descents that have found w minima have missed those of w (w + 1) / (n (n - 1)) of the box (Boender & Rinnooy Kan
     1987, Mathematical Programming 37:59-80, doi:10.1007/BF02591684). Another minimum is the best of then w + 1 with a
-    chance of 1 / (w + 1). If all descents end at the best value and no two at the same point, the minima are no points
-    but a continuum, and count as one.
+    chance of 1 / (w + 1). Only descents that have converged count: on a plateau none moves. If all end at the best
+    value and no two at the same point, the minima are no points but a continuum, and count as one.
     """
     descents = [
         (p, agrees) for p, agrees in zip(past, agreeing, strict=True)
-        if p.kind == "descent" and (agrees or p.stop is not Stop.BUDGET)
+        if p.kind == "descent" and p.stop is Stop.TOLERANCE
     ]  # fmt: skip
     n, n_best = len(descents), sum(agrees for _, agrees in descents)
     if n_best < 2:

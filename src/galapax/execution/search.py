@@ -501,11 +501,15 @@ class Search:
         return jnp.where(is_known, STOP_CODES[Stop.KNOWN], codes)
 
     def _is_near_known(self, known: Array, population: Population) -> Array:
-        """Return whether a run's population lies around the known point, (1 + d,), and has nothing better."""
+        """Return whether a run's population lies around the known point, (1 + d,), and has nothing better.
+
+        The point is NaN where none is known, which is asked for: on a CPU XLA's maximum over rows may drop a NaN.
+        """
         value, x = known[0], known[1:]
         evaluated = jnp.isfinite(population.fitness)
         is_near = jnp.max(jnp.abs(population.x - x) / self.bounds.span, axis=1) <= SAME_POINT_DISTANCE
-        return jnp.any(evaluated) & jnp.all(is_near | ~evaluated) & ~jnp.any(population.fitness < value)
+        has_better = jnp.any(population.fitness < value)
+        return jnp.isfinite(value) & jnp.any(evaluated) & jnp.all(is_near | ~evaluated) & ~has_better
 
     def _termination_at_round_end(self, state: State, number: Array | int, ends: bool | None) -> Array:
         """Return the termination codes (R,) at the end of a round; RUNNING before it."""
