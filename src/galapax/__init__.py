@@ -10,7 +10,7 @@ from galapax.algorithms.cma_mae import CMAMAE
 from galapax.algorithms.cmaes import CMAES
 from galapax.algorithms.crfmnes import CRFMNES
 from galapax.algorithms.de import DE
-from galapax.algorithms.ehvi import EHVI
+from galapax.algorithms.ehvi import EHVI, EI
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
@@ -60,6 +60,7 @@ __all__ = [
     "CRFMNES",
     "DE",
     "EHVI",
+    "EI",
     "EP",
     "FEP",
     "JSO",

@@ -17,6 +17,7 @@ from galapax.local.gaussian_process import (
     noise_of,
     predict,
     prior_of,
+    short_start,
     squared_differences,
     trend_products,
     unflatten,
@@ -70,7 +71,9 @@ def test_predictions_are_those_of_the_formula_and_rows_beyond_the_evaluated_ones
     values = np.random.default_rng(1).normal(size=N)
     points = np.random.default_rng(2).uniform(size=(5, DIM))
     points[0, 2] = sample.u[3, 2]  # the same value without order, so distance 0 in it
-    process = jax.jit(fit, static_argnums=3)(sample, jnp.asarray(values), start, 1)  # one evaluation, at the start
+    process = jax.jit(fit, static_argnums=3)(
+        sample, jnp.asarray(values), start[None], 1
+    )  # one evaluation, at the start
     np.testing.assert_array_equal(process.vector, start)
     mean, deviation = predict(process, sample, jnp.asarray(points))
     expected = predict_in_numpy(np.asarray(start), np.asarray(sample.u)[:n], values[:n], points)
@@ -107,7 +110,7 @@ def test_predictions_evidence_and_its_gradient_are_those_of_scikit_learn():
     kernel += slope * kernels.DotProduct(1.0, "fixed") + curvature * Squares()
     alpha = float(noise_of(unflatten(jnp.asarray(vector)), DIM))
     reference = GaussianProcessRegressor(kernel, alpha=alpha, optimizer=None).fit(z[:n], values[:n])
-    process = jax.jit(fit, static_argnums=3)(sample, jnp.asarray(values), jnp.asarray(vector), 1)
+    process = jax.jit(fit, static_argnums=3)(sample, jnp.asarray(values), jnp.asarray(vector)[None], 1)
     points = np.random.default_rng(2).uniform(size=(5, DIM))
     mean, deviation = predict(process, sample, jnp.asarray(points))
     expected = reference.predict(2 * points - 1, return_std=True)
@@ -132,8 +135,9 @@ def test_predictions_evidence_and_its_gradient_are_those_of_scikit_learn():
 def test_a_point_appended_to_a_process_is_as_good_as_one_that_was_there_from_the_start():
     start, values = jnp.array([-0.5, 0.2, 0.4, 0.3, -1.0, -2.0, -6.0]), jnp.sin(jnp.arange(N))
     once = jax.jit(fit, static_argnums=3)
-    whole = once(sample_of(18), values, start, 1)
-    grown = append(once(sample_of(17), values, start, 1), sample_of(18), jnp.where(jnp.arange(N) < 18, values, 0), 17)
+    whole = once(sample_of(18), values, start[None], 1)
+    shorter = once(sample_of(17), values, start[None], 1)
+    grown = append(shorter, sample_of(18), jnp.where(jnp.arange(N) < 18, values, 0), 17)
     points = sample_of(0).u
     for a, b in zip(predict(whole, sample_of(18), points), predict(grown, sample_of(18), points), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
@@ -143,7 +147,8 @@ def test_fitting_finds_which_variables_matter_and_equal_points_do_no_harm():
     sample = sample_of(N)
     sample = sample._replace(u=sample.u.at[1].set(sample.u[0]))  # the same point twice
     values = jnp.sin(5 * sample.u[:, 1])
-    process = jax.jit(fit, static_argnums=3)(sample, values, jnp.array([1.5, 1.5, 1.5, 0.0, -2.0, -2.0, -10.0]), 40)
+    starts = jnp.array([[1.5, 1.5, 1.5, 0.0, -2.0, -2.0, -10.0]])
+    process = jax.jit(fit, static_argnums=3)(sample, values, starts, 40)
     lengths = np.exp(unflatten(process.vector).lengths)
     assert lengths[1] < 1.5 < min(lengths[0], lengths[2])
     others = np.random.default_rng(3).uniform(size=(50, DIM))
@@ -151,7 +156,28 @@ def test_fitting_finds_which_variables_matter_and_equal_points_do_no_harm():
     assert np.all(np.isfinite(deviation)) and np.sqrt(np.mean((mean - np.sin(5 * others[:, 1])) ** 2)) < 0.1
 
 
-@pytest.mark.parametrize(("m", "hypervolume"), [(2, hypervolume_2d), (3, hypervolume_3d)])
+def test_the_best_of_several_starts_is_taken():
+    """From the prior's mean the sine below is noise around a parabola."""
+    u = np.random.default_rng(0).uniform(size=(20, 2))
+    values = (4 * u[:, 0] - 2.3) ** 2 + 10 * (4 * u[:, 1] - 1.8) ** 2 + np.sin(20 * u[:, 0] - 10)
+    values = jnp.asarray((values - values.mean()) / values.std())
+    sample = Sample(jnp.asarray(u), jnp.zeros(2, bool), jnp.ones(20, bool))
+    squares = squared_differences(sample.u, sample.u, sample.unordered)
+    products = trend_products(sample.u, sample.u, sample.unordered)
+    smooth, rough = prior_of(2)[0], short_start(2)
+    losses = [
+        float(judge_hyperparameters(fit(sample, values, starts, 40).vector, sample, values, squares, products)[0])
+        for starts in (smooth[None], rough[None], jnp.stack([smooth, rough]))
+    ]
+    assert losses[1] < losses[0] - 1 and losses[2] == pytest.approx(losses[1])
+
+
+def lower_than(front, reference):
+    """The hypervolume of one objective."""
+    return jnp.maximum(reference[0] - jnp.min(front), 0.0)
+
+
+@pytest.mark.parametrize(("m", "hypervolume"), [(1, lower_than), (2, hypervolume_2d), (3, hypervolume_3d)])
 def test_expected_hypervolume_improvement_is_the_mean_over_many_draws(m, hypervolume):
     rng, reference = np.random.default_rng(0), jnp.full(m, 1.1)
     front = rng.uniform(size=(12, m))
@@ -192,6 +218,30 @@ def test_a_front_is_followed_with_few_evaluations_and_again_with_the_same_seed(t
     assert stops.nfev < 30
     again = gx.minimize(two_costs, BOX, gx.EHVI(), checkpoint=file, resume=True, **settings)
     np.testing.assert_array_equal(again.evaluations.x, result.evaluations.x)
+
+
+def rugged(x):
+    """Five minima along the first variable, of which the one at 0.58 is the best; x[2] = 3."""
+    return float(np.cos(5 * np.pi * x[0] + 0.2) + 4 * (x[0] - 0.6) ** 2 + 0.3 * (x[1] - 1) ** 2 + 0.1 * (x[2] - 3) ** 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_of_several_minima_of_one_objective_is_found_with_few_evaluations(seed):
+    result = gx.minimize(rugged, BOX, gx.EI(), blackbox=True, max_evaluations=50, seed=seed)
+    assert result.nfev == 50 and result.fun < -0.99 and abs(result.x[0] - 0.587) < 0.05
+    assert result.get("forecast") is None
+    opt = gx.Optimizer(BOX, gx.EI(population=2), max_evaluations=50, seed=seed)
+    for _ in range(20):
+        trials = opt.ask(2)
+        opt.tell(trials, [rugged(trial.x) for trial in trials])
+    assert opt.best.fun < -0.9
+
+
+def test_expected_improvement_is_for_one_objective_and_that_of_the_hypervolume_for_several():
+    with pytest.raises(gx.InputError, match="EI minimises one objective"):
+        gx.minimize(two_costs, BOX, gx.EI(), blackbox=True, max_evaluations=20)
+    with pytest.raises(gx.InputError, match="EHVI is for several objectives"):
+        gx.minimize(rugged, BOX, gx.EHVI(), blackbox=True, max_evaluations=20)
 
 
 def test_single_precision_is_refused():

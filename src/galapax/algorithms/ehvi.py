@@ -23,7 +23,7 @@ from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.local import lbfgs
-from galapax.local.gaussian_process import Process, Sample, append, fit, predict, prior_of
+from galapax.local.gaussian_process import Process, Sample, append, fit, predict, prior_of, short_start
 from galapax.numerics import random
 from galapax.operators.expected_improvement import Boxes, decompose, log_expected_hypervolume_improvement
 from galapax.operators.ranking import dominance_counts
@@ -183,6 +183,17 @@ class EHVI(Algorithm[EHVIState]):
         return state._replace(candidates=round_codes(state.candidates, state.bounds))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EI(EHVI):
+    """Expected improvement by a Gaussian process, for one objective and few evaluations.
+
+    population, initial, capacity: as of `EHVI`, which with one objective is this.
+    """
+
+    traits: ClassVar[Traits] = EHVI.traits._replace(multi_objective=False)
+
+
 def is_for_front_models(evaluations: int | None, dim: int, objectives: int) -> bool:
     """Return whether a black box has so few evaluations, and as many objectives, that models of them pay."""
     if evaluations is None or objectives not in (2, 3):
@@ -311,12 +322,16 @@ def model(state: EHVIState, shape: Shape) -> Knowledge:
     values, means, spreads = jax.vmap(standardise, in_axes=(0, None))(columns, is_known)
     unordered = jnp.zeros(bounds.dim, bool) if bounds.grid is None else jnp.asarray(bounds.grid.unordered)
     sample = Sample((state.parents.x - bounds.lower) / bounds.span, unordered, is_known)
-    m = shape.objectives
+    m, rough = shape.objectives, short_start(bounds.dim).astype(values.dtype)
+
+    def fit_one(values: Array, previous: Array) -> Process:
+        return fit(sample, values, jnp.stack([previous, rough]), FIT_EVALUATIONS)
+
     return Knowledge(
         sample,
         values,
         Scale(middle, unit, means[:m], spreads[:m]),
-        jax.vmap(lambda values, start: fit(sample, values, start, FIT_EVALUATIONS))(values, state.hyperparameters),
+        jax.vmap(fit_one)(values, state.hyperparameters),
         is_known if violation is None else is_known & (violation <= 0),
         is_past & ~is_known,
         (-means / spreads)[m:],

@@ -26,6 +26,7 @@ LENGTH_SPREAD = math.sqrt(3.0)  # standard deviation of the logarithm of a lengt
 VARIANCE_PRIOR = (0.0, 1.0)  # mean and standard deviation of the logarithm of the Matern part's variance
 TREND_PRIOR = (-2.0, 2.0)  # the same for the coefficients of the linear and of the quadratic part
 NOISE_PRIOR = (-12.0, 4.0)  # the same for the noise; wide, since most black boxes have none
+SHORT_LENGTHS = 1.5  # standard deviations of the prior by which a second start of the fit has shorter length scales
 LENGTH_LIMITS = (0.02, 1e4)
 VARIANCE_LIMITS = (1e-4, 1e4)
 TREND_LIMITS = (1e-6, 1e3)
@@ -72,6 +73,12 @@ def prior_of(dim: int) -> tuple[Array, Array]:
     priors = [(length, LENGTH_SPREAD)] * dim + [VARIANCE_PRIOR, TREND_PRIOR, TREND_PRIOR, NOISE_PRIOR]
     mean, spread = (jnp.array(side) for side in zip(*priors, strict=True))
     return mean, spread
+
+
+def short_start(dim: int) -> Array:
+    """Hyper-parameters (d + 4,) of a rough function without noise, from which a fit may reach another maximum."""
+    mean, spread = prior_of(dim)
+    return mean - jnp.append(jnp.full(dim, SHORT_LENGTHS), jnp.array([0.0, 0.0, 0.0, 1.0])) * spread
 
 
 def box_of(dim: int) -> Bounds:
@@ -150,11 +157,11 @@ def invert_root(matrix: Array) -> tuple[Array, Array]:
     return jnp.concatenate([first_diagonal, second_diagonal]), inverse
 
 
-def fit(sample: Sample, values: Array, start: Array, n_evaluations: int) -> Process:
-    """The process whose hyper-parameters L-BFGS reaches from `start` (d + 4,), conditioned on the values.
+def fit(sample: Sample, values: Array, starts: Array, n_evaluations: int) -> Process:
+    """Return the process with the best hyper-parameters that L-BFGS reaches from `starts` (s, d + 4), conditioned.
 
-    values: (n,) of the points, standardised. n_evaluations: of the posterior density, at most. Where no covariance can
-    be factored, the process knows no values.
+    values: (n,) of the points, standardised. n_evaluations: of the posterior density from each start, at most. Where no
+    covariance can be factored, the process knows no values.
     """
     box = box_of(sample.u.shape[1])
     squares = squared_differences(sample.u, sample.u, sample.unordered)
@@ -170,9 +177,15 @@ def fit(sample: Sample, values: Array, start: Array, n_evaluations: int) -> Proc
         after = lbfgs.tell(state, loss, gradient, box, -jnp.inf, 1e-6)
         return number + 1, after, jnp.where(after.value < state.value, inverse_root, best_root)
 
-    first = lbfgs.begin(jnp.clip(start, box.lower, box.upper))
-    _, state, inverse_root = lax.while_loop(proceeds, evaluate, (jnp.int32(0), first, jnp.zeros_like(products[0])))
-    return Process(state.x, inverse_root.T @ (inverse_root @ values), inverse_root)
+    def descend(start: Array) -> tuple[Array, Array, Array]:
+        first = lbfgs.begin(jnp.clip(start, box.lower, box.upper))
+        _, state, inverse_root = lax.while_loop(proceeds, evaluate, (jnp.int32(0), first, jnp.zeros_like(products[0])))
+        return state.value, state.x, inverse_root
+
+    losses, ends, inverse_roots = jax.vmap(descend)(starts)
+    best = jnp.argmin(losses)
+    inverse_root = inverse_roots[best]
+    return Process(ends[best], inverse_root.T @ (inverse_root @ values), inverse_root)
 
 
 def judge_hyperparameters(

@@ -54,8 +54,8 @@ def _log_standard_excess_and_slope(z: Array) -> tuple[Array, Array]:
 class Boxes(NamedTuple):
     """What a front leaves undominated below the reference point: a grid of intervals, and how far each cell reaches.
 
-    Two objectives: intervals of f1, the first open below; each reaches up to its level in f2. Three: cells of f1 and
-    f2, and which of the levels of f3 each reaches up to.
+    One objective: the best value is the only level. Two: intervals of f1, the first open below; each reaches up to its
+    level in f2. Three: cells of f1 and f2, and which of the levels of f3 each reaches up to.
     """
 
     edges: tuple[Array, ...]  # (n + 1,) of all objectives but the last: upper ends of the intervals, rising
@@ -64,8 +64,10 @@ class Boxes(NamedTuple):
 
 
 def decompose(front: Array, reference: Array) -> Boxes:
-    """Return the boxes between points (n, m) and the reference point (m,), for two and three objectives."""
+    """Return the boxes between points (n, m) and the reference point (m,), for one to three objectives."""
     front = jnp.minimum(front, reference)
+    if front.shape[1] == 1:
+        return Boxes((), jnp.min(front, axis=0), None)
     if front.shape[1] == 2:
         f1, f2 = lax.sort((front[:, 0], front[:, 1]), num_keys=2)
         levels = jnp.concatenate([reference[1:], lax.cummin(f2)])
@@ -88,7 +90,10 @@ def log_expected_hypervolume_improvement(mean: Array, deviation: Array, boxes: B
     """Return the logarithm of the expected hypervolume improvement of one point, from its predictions (m,).
 
     Over a box that reaches from l to u it is the product of E[max(u - Y, 0)] - E[max(l - Y, 0)] over the objectives.
+    With one objective it is the expected improvement.
     """
+    if not boxes.edges:
+        return log_expected_excess(mean[0], deviation[0], boxes.levels[0])
     levels = jnp.stack([*boxes.edges, boxes.levels])
     excess = log_expected_excess(mean[:, None], deviation[:, None], levels)  # (m, n + 1)
     largest = lax.stop_gradient(jnp.max(excess, axis=1))
