@@ -15,6 +15,7 @@ from scipy import stats
 from support.saved_runs import assert_same_study
 
 import galapax as gx
+from galapax.algorithms import ALGORITHMS, algorithm_name
 from galapax.core.stop import Stop
 from galapax.metrics import statistics
 from galapax.operators.variation import best_1
@@ -191,6 +192,21 @@ def test_algorithms_are_named_by_what_tells_them_apart(algorithms, names, nothin
     found = gx.compare(PROBLEMS, algorithms)
     assert found.axes["algorithm"] == names
     assert [labels["algorithm"] for labels in found.labels] == names * 2
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS.values(), ids=ALGORITHMS)
+def test_a_variant_is_named_by_any_number_that_it_changes(kind):
+    name, default = algorithm_name(kind()), kind()
+    for field in dataclasses.fields(kind):
+        if callable(getattr(default, field.name)) or field.name in ("constants", "directions"):
+            continue
+        variant = dataclasses.replace(default, **{field.name: 8})
+        assert list(module._algorithms([default, variant])) == [name, f"{name} ({field.name}=8)"]
+
+
+def test_a_variant_that_leaves_an_option_to_the_algorithm_is_named_by_it(nothing_is_run):
+    found = gx.compare(PROBLEMS, [gx.CRFMNES(), gx.CRFMNES(diagonal=None)])
+    assert found.axes["algorithm"] == ["crfmnes", "crfmnes (diagonal=None)"]
 
 
 def test_what_stops_one_pair_stops_the_rest(monkeypatch):

@@ -313,7 +313,8 @@ def _algorithms(algorithms: object) -> dict[str, Algorithm]:
 def _describe(name: str, solver: Algorithm) -> str:
     """Return the name with the hyper-parameters that differ from the default."""
     defaults, settings = registry.plain_settings(type(solver)()), registry.plain_settings(solver)
-    changed = [f"{k}={v}" for k, v in settings.items() if v != defaults[k]]
+    names = [k for k in defaults | settings if settings.get(k) != defaults.get(k)]  # what is None has no entry
+    changed = [f"{k}={settings.get(k)}" for k in names]
     return f"{name} ({', '.join(changed)})" if changed else name
 
 
