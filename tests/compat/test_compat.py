@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import itertools
+import pickle
 import re
 
 import jax
@@ -44,6 +45,22 @@ def test_scipys_minimize_has_scipys_arguments():
     assert list(ours)[: len(theirs)] == theirs
     for name in ("jac", "hess", "hessp", "tol", "callback", "options", "method"):
         assert ours[name].default == inspect.signature(scipy.optimize.minimize).parameters[name].default
+
+
+def test_a_result_of_scipys_minimize_is_printed_as_scipy_does_and_pickled():
+    found = compat.scipy.minimize(sphere, bounds=[(-2, 2)] * 2, options={"maxfev": 60})
+    assert "maxcv: 0.0" in str(found) and "snapshots" not in str(found) and repr(found) == str(found)
+    again = pickle.loads(pickle.dumps(found))
+    assert found.result.fun == again.result.fun == again["fun"] and "result" in dir(again)
+
+
+def test_scipys_minimize_takes_functions_that_return_their_gradient_too():
+    def with_gradient(x, scale):
+        return scale * sphere(x), 2 * scale * x
+
+    bounds, options = [(-2, 2)] * 2, {"maxfev": 60}
+    found = compat.scipy.minimize(with_gradient, args=(2.0,), jac=True, bounds=bounds, options=options)
+    assert found.fun == 2 * sphere(found.x) and found.nfev <= 60
 
 
 def test_scipys_minimize_calls_both_kinds_of_callback_as_scipy_does():

@@ -30,11 +30,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
+from scipy.optimize import OptimizeResult
 
 from galapax import algorithms
 from galapax.algorithms.de import DE
 from galapax.api.minimize import minimize as minimize_global
 from galapax.compat.scipy_problem import (
+    FirstOfPair,
     FixedVariables,
     PopulationObjective,
     constraint_values,
@@ -53,7 +55,7 @@ from galapax.numerics import random
 from galapax.operators.variation import best_1, rand_1
 
 if TYPE_CHECKING:
-    from scipy.optimize import Bounds, OptimizeResult
+    from scipy.optimize import Bounds
 
     from galapax.compat.scipy_problem import Constraint, Map
 
@@ -73,6 +75,13 @@ OPTIONS = {
     "popsize": "population",
     "disp": "progress",
 }
+
+
+class SearchResult(OptimizeResult):
+    """scipy's OptimizeResult with galapax's as `result`, which is left out where it is printed."""
+
+    def __repr__(self) -> str:
+        return repr(OptimizeResult({name: value for name, value in self.items() if name != "result"}))
 
 
 def minimize(
@@ -96,16 +105,15 @@ def minimize(
 
     method: a galapax algorithm by name ("cmaes", "de", ...); None for the default. A local method of scipy's is refused
         with a sentence: keep scipy's own `minimize` for these.
-    jac, hess, hessp: not needed, and ignored. tol: the fraction of the box within which a population has converged.
+    jac, hess, hessp: not needed, and ignored; with jac=True fun returns (value, gradient), as in scipy. tol: the fraction of the box within which a population has converged.
     callback: called as scipy calls it: callback(intermediate_result=...) with an OptimizeResult (x, fun, nit, nfev) if
         that is the name of its only parameter, else callback(xk) with the best x. StopIteration or True stops the run.
     options: maxiter, maxfev or maxfun, popsize (individuals), seed and disp; or any argument of `galapax.minimize`.
     """
-    from scipy.optimize import OptimizeResult
-
     if bounds is None:
         raise InputError("a global search needs bounds: give one (lower, upper) pair per variable.")
     limits = None if isinstance(constraints, tuple | list) and not constraints else constraints
+    fun = FirstOfPair(fun) if jac is True else fun
     fun, bounds, ineq, eq = convert_problem(fun, bounds, args, limits, integrality)
     arguments = {OPTIONS.get(name, name): value for name, value in (options or {}).items()}
     if tol is not None:
@@ -121,7 +129,7 @@ def minimize(
         callback=None if callback is None else _adapt_callback(callback),
         **arguments,
     )
-    return OptimizeResult(
+    return SearchResult(
         x=result.x,
         fun=result.fun,
         success=result.success,
@@ -142,8 +150,6 @@ def _parse_method(method: str | None) -> str | None:
 
 
 def _adapt_callback(callback: Callable[..., object]) -> Callable[[Progress], bool]:
-    from scipy.optimize import OptimizeResult
-
     takes_result = _takes_result(callback)
 
     def report(progress: Progress) -> bool:
@@ -272,8 +278,6 @@ class _Watcher:
 
     def __call__(self, progress: Progress) -> bool:
         """Describe the last generation, and return whether it is to be the last one."""
-        from scipy.optimize import OptimizeResult
-
         survivors = self.objective.survivors
         if self.objective.error is not None or survivors is None:
             return True

@@ -74,6 +74,21 @@ class _Partial:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
 
+@dataclass(frozen=True)
+class FirstOfPair:
+    """The value of a function that returns (value, gradient)."""
+
+    function: Function
+
+    def __call__(self, *arguments: Any) -> Any:
+        value, _gradient = self.function(*arguments)
+        return value
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+
 @dataclass(frozen=True, eq=False)
 class _Within:
     """One side of lower <= function <= upper, as numbers that are to be at most 0, or 0 where sides are equal."""
