@@ -215,6 +215,12 @@ def test_what_cannot_be_known_values_is_refused(initial, message):
         gx.minimize(valley, BOX, initial=initial, blackbox=True, max_evaluations=20)
 
 
+def test_known_points_between_the_values_of_an_integer_are_refused():
+    known = gx.Evaluated([[0.01, 4, 0], [0.01, 4.5, 0]], [1.0, 2.0])
+    with pytest.raises(gx.InputError, match=r"1 of 2 points do not: layers of point 1 is 4.5, and its nearest value is 4"):
+        gx.minimize(train, MIXED, initial=known, blackbox=True, max_evaluations=8)
+
+
 def test_columns_are_found_by_name_or_missed_by_name(tmp_path):
     file = tmp_path / "table.csv"
     file.write_text('note,kind,layers,rate,fun,ineq 1\nfirst,"relu, soft",4,0.1,1.5,-1\nlost,\'=tanh,2,0.01,,\n')

@@ -315,8 +315,25 @@ def test_points_that_were_rounded_on_their_way_are_recognised():
     for trial in opt.ask(6):
         opt.tell([round(float(v), 7) for v in trial.x], bowl(trial.x[None])[0])
     assert opt.generation == 1
-    with pytest.raises(gx.InputError, match="tell takes points inside the bounds"):
+    with pytest.raises(gx.InputError, match="points must lie inside the bounds"):
         opt.tell([0.0, 0.0, 0.0], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ({"x": 5.0, "n": 3}, r"inside the bounds, and 1 of 1 points do not: x of point 0 is 5, and its bounds are -1 and"),
+        ({"x": 0.5, "n": 9}, "n of point 0 is 9, and its bounds are 1 and 5"),
+        ({"x": 0.5, "n": 3.4}, "n of point 0 is 3.4, and its nearest value is 3. Leave these points out"),
+        ([0.5, 3.4], "n of point 0 is 3.4, and its nearest value is 3"),
+    ],
+    ids=["outside", "integer outside", "no integer", "no integer in an array"],
+)
+def test_a_known_point_that_no_search_may_ask_for_is_refused(point, message):
+    opt = gx.Optimizer({"x": (-1.0, 1.0), "n": gx.integer(1, 5)}, "de", population=6)
+    with pytest.raises(gx.InputError, match=message):
+        opt.tell(point, 1.0)
+    assert opt.nfev == 0 and not opt.evaluations.x.size
 
 
 def test_the_first_values_choose_the_default_algorithm():

@@ -298,7 +298,8 @@ class Optimizer:
         """Give the values of points, one or many, in any order.
 
         points: a Trial, a dict of named values or a point (d,); or a list of these, or an array (n, d). A trial is told
-            once. Points that were not asked for are taken for known ones.
+            once. Points that were not asked for are taken for known ones; they lie inside the bounds, and on the grid
+            of integers and steps.
         values: of one point a number, or one for each objective; of many (n,) or (n, m). NaN, inf, None or an exception
             means failed. A dict {"fun": ..., "ineq": ..., "eq": ...} or gx.Evaluation has the constraints, too.
         ineq, eq: constraints, as `minimize` understands them: a number or several for each point.

@@ -47,7 +47,7 @@ from galapax.metrics.indicators import non_dominated
 from galapax.numerics import compile_cache, devices, random
 from galapax.objective.evaluation_log import summarise
 from galapax.objective.pool import Answer, Failure
-from galapax.results.evaluations import Evaluations
+from galapax.results.evaluations import Evaluations, check_known_points
 from galapax.results.front import build_front, knee
 from galapax.results.result import History, Result
 
@@ -211,13 +211,12 @@ def find_row(rows: np.ndarray, point: np.ndarray) -> int | None:
 
 def parse_points(points: Any, problem: Problem, out: Iterable[Trial]) -> tuple[np.ndarray, bool]:
     """Return points as (n, d), and whether there is one. out: the trials that were handed out."""
-    d, bounds = problem.dim, problem.bounds
+    d = problem.dim
     is_one = isinstance(points, Trial | Mapping)
     entries = [points] if is_one else points
     if isinstance(entries, list | tuple) and entries and all(isinstance(p, Trial | Mapping) for p in entries):
-        return np.array(
-            [p.x if isinstance(p, Trial) else _parse_named(p, problem, out) for p in entries], np.float64
-        ), is_one
+        x = np.array([p.x if isinstance(p, Trial) else _parse_named(p, problem, out) for p in entries], np.float64)
+        return check_known_points(x, problem, "points", MATCH_DISTANCE), is_one
     try:
         x = as_float_array(points) if problem.space is None else problem.space.parse_points(points)
     except InputError:
@@ -231,10 +230,7 @@ def parse_points(points: Any, problem: Problem, out: Iterable[Trial]) -> tuple[n
             f"tell takes a trial, a dict of named values, a point of {d} numbers, or a list of these; "
             f"got {abbreviate(points)}."
         )
-    slack = MATCH_DISTANCE * bounds.span
-    if not ((x >= bounds.lower - slack) & (x <= bounds.upper + slack)).all():
-        raise InputError(f"tell takes points inside the bounds; got {abbreviate(points)}.")
-    return np.clip(x, bounds.lower, bounds.upper), is_one
+    return check_known_points(x, problem, "points", MATCH_DISTANCE), is_one
 
 
 def _parse_named(point: Mapping[str, Any], problem: Problem, out: Iterable[Trial]) -> np.ndarray:

@@ -157,6 +157,7 @@ def _constraint_names(problem: ProblemDescription, ineq: np.ndarray | None, eq: 
 
 KNOWN_FAILURE = "known to have failed"
 BOUNDS_SLACK = 1e-9  # share of the box by which a point may lie outside: text rounds
+GRID_SLACK = 1e-6  # share of the box by which a value may differ from that of a discrete variable: float32 rounds, too
 FORMS = (
     "gx.Evaluated(X, F), a pandas DataFrame with a column for each variable and one for the objective, a Result, its "
     "evaluations, or the path of a saved run or of its evaluations.csv"
@@ -240,7 +241,7 @@ def parse_known_values(initial: Any, problem: ProblemDescription) -> KnownValues
 
 def _parse_points(points: Any, problem: ProblemDescription) -> np.ndarray:
     """Return points (k, d) inside the bounds."""
-    d, bounds = problem.dim, problem.bounds
+    d = problem.dim
     try:
         x = as_float_array(points) if problem.space is None else problem.space.parse_points(points)
     except InputError as error:
@@ -249,16 +250,36 @@ def _parse_points(points: Any, problem: ProblemDescription) -> np.ndarray:
         raise InputError(f"X of initial must be numbers, one point per row; got {abbreviate(points)}.") from None
     if x.ndim != 2 or x.shape[1] != d or not len(x):
         raise InputError(f"X of initial must have one row of {d} numbers for each point; got shape {x.shape}.")
-    slack = BOUNDS_SLACK * bounds.span
-    outside = ~((x >= bounds.lower - slack) & (x <= bounds.upper + slack))  # NaN is outside, too
+    return check_known_points(x, problem, "X of initial", BOUNDS_SLACK)
+
+
+def check_known_points(x: np.ndarray, problem: ProblemDescription, argument: str, slack: float) -> np.ndarray:
+    """Return points (k, d) whose values are known, moved onto the bounds; refuse those that no search may ask for.
+
+    slack: share of the box by which a point may lie outside.
+    """
+    bounds, space = problem.bounds, problem.space
+    outside = ~((x >= bounds.lower - slack * bounds.span) & (x <= bounds.upper + slack * bounds.span))  # NaN, too
     if outside.any():
         row, column = (int(i) for i in np.argwhere(outside)[0])
         raise InputError(
-            f"X of initial must lie inside the bounds, and {int(outside.any(axis=1).sum())} of {len(x)} points do not: "
+            f"{argument} must lie inside the bounds, and {int(outside.any(axis=1).sum())} of {len(x)} points do not: "
             f"{problem.variable_names()[column]} of point {row} is {x[row, column]:g}, and its bounds are "
             f"{bounds.lower[column]:g} and {bounds.upper[column]:g}. Leave these points out, or widen the bounds."
         )
-    return np.clip(x, bounds.lower, bounds.upper)
+    x = np.clip(x, bounds.lower, bounds.upper)
+    if space is None or not space.discrete.any():
+        return x
+    nearest = space.decode(space.encode(x))
+    between = space.is_active(nearest) & (np.abs(x - nearest) > GRID_SLACK * bounds.span)
+    if between.any():
+        row, column = (int(i) for i in np.argwhere(between)[0])
+        raise InputError(
+            f"{argument} must have values that the variables can take, and {int(between.any(axis=1).sum())} of {len(x)} "
+            f"points do not: {problem.variable_names()[column]} of point {row} is {x[row, column]:g}, and its nearest "
+            f"value is {nearest[row, column]:g}. Leave these points out, or declare this variable by gx.real."
+        )
+    return x
 
 
 def _parse_rows(name: str, values: Any, count: int) -> np.ndarray:
