@@ -217,7 +217,9 @@ def test_what_cannot_be_known_values_is_refused(initial, message):
 
 def test_known_points_between_the_values_of_an_integer_are_refused():
     known = gx.Evaluated([[0.01, 4, 0], [0.01, 4.5, 0]], [1.0, 2.0])
-    with pytest.raises(gx.InputError, match=r"1 of 2 points do not: layers of point 1 is 4.5, and its nearest value is 4"):
+    with pytest.raises(
+        gx.InputError, match=r"1 of 2 points do not: layers of point 1 is 4.5, and its nearest value is 4"
+    ):
         gx.minimize(train, MIXED, initial=known, blackbox=True, max_evaluations=8)
 
 

@@ -322,7 +322,10 @@ def test_points_that_were_rounded_on_their_way_are_recognised():
 @pytest.mark.parametrize(
     ("point", "message"),
     [
-        ({"x": 5.0, "n": 3}, r"inside the bounds, and 1 of 1 points do not: x of point 0 is 5, and its bounds are -1 and"),
+        (
+            {"x": 5.0, "n": 3},
+            r"inside the bounds, and 1 of 1 points do not: x of point 0 is 5, and its bounds are -1 and",
+        ),
         ({"x": 0.5, "n": 9}, "n of point 0 is 9, and its bounds are 1 and 5"),
         ({"x": 0.5, "n": 3.4}, "n of point 0 is 3.4, and its nearest value is 3. Leave these points out"),
         ([0.5, 3.4], "n of point 0 is 3.4, and its nearest value is 3"),
@@ -412,6 +415,20 @@ def test_it_restarts_as_minimize_does(algorithm, restarts, most):
     np.testing.assert_allclose(np.concatenate(asked), np.stack(seen), rtol=0, atol=1e-9)
     assert opt.best.fun == want.fun and opt.best.nfev == want.nfev - 1 and opt.best.nit == want.nit
     assert len({len(x) for x in asked}) > 1 and "searches" in opt.best.message
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [({"max_evaluations": 15}, "limit of 15 evaluations"), ({"generations": 2}, "limit of 2 generations")],
+    ids=["evaluations", "generations"],
+)
+def test_the_result_says_when_a_limit_is_spent_and_more_may_be_asked_for(limits, sentence):
+    opt = gx.Optimizer(BOX, "de", population=10, **limits)
+    for generation in range(3):
+        points = opt.ask_generation()
+        opt.tell(points, bowl(points))
+        assert (f"The {sentence} is spent." in opt.best.message) == (generation > 0)
+    assert opt.best.stop == "budget" and opt.generation == 3
 
 
 def test_large_populations_go_on_growing():

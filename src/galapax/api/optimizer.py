@@ -113,7 +113,8 @@ class Optimizer:
         name. From a Problem it takes the variables, the tolerance on equalities and, for algorithms that move
         candidates onto them (EpsilonDE), the formulas of the constraints; the evaluation is still up to you.
     generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE, and restarts). The generation
-        that would exceed max_evaluations is cut, so that they are used to the last one; you decide when to end.
+        that would exceed max_evaluations is cut, so that they are used to the last one. You decide when to end: more points
+        may be asked for, and the message of `best` says when a limit is spent.
     restarts: what follows a search that has converged or makes no more progress, as in `minimize`: another one, with
         "plain", "ipop", "bipop" or "portfolio"; "auto", the default, is "portfolio" if you name no algorithm and it is
         CMA-ES, else None: the search goes on where it is. Searches can differ in how many points a generation has.
@@ -579,6 +580,7 @@ class Optimizer:
         message = f"{progress} so far."
         if past:
             message = f"{progress} so far, of {pluralize(len(past) + 1, 'search', 'searches')}."
+        message += self._describe_spent_limits()
         confidence = estimate_confidence(past)
         stop = Stop.TOLERANCE if confidence >= STOP_CONFIDENCE else Stop.BUDGET
         feasible = sound and violation <= 0
@@ -617,6 +619,18 @@ class Optimizer:
                 result["forecast"] = orient_forecast(of_run, signs, self._decode)
             add_front(result, self._front_rows(evaluations), self._eq_tolerance)
         return result
+
+    def _describe_spent_limits(self) -> str:
+        """Return a sentence for each limit that is spent."""
+        limits = (
+            (self.nfev, self._budget.evaluations, "evaluation"),
+            (self.generation, self._budget.generations, "generation"),
+        )
+        return "".join(
+            f" The limit of {pluralize(limit, name)} is spent."
+            for count, limit, name in limits
+            if limit is not None and count >= limit
+        )
 
     def _settle_eq_tolerance(self, answers: list[Answer]) -> None:
         """Derive the tolerance of equalities from the first values that are told, unless one was given."""
