@@ -112,6 +112,15 @@ def test_a_black_box_returns_value_and_measures_at_once():
         ({"ranges": [(1, 0), (0, 1)]}, "each range must be a pair"),
         ({"cells": (3, 3, 3)}, "cells must be one number, or one for each of 2 measures"),
         ({"cells": 10**5}, "is too large"),
+        (
+            {"measures": lambda x: x[0]},
+            "measures returned 1 value beside the one of fun, and ranges has 2: give a pair",
+        ),
+        ({"measures": lambda x: x[:1], "blackbox": True}, "measures returned 1 value beside the one of fun"),
+        (
+            {"measures": lambda x: jnp.repeat(x, 2)},
+            r"measures returned \d+ values beside the one of fun, and ranges has 2",
+        ),
         ({"algorithm": "cmame"}, "did you mean cma_mae"),
         ({"measures": ["a", "b"], "ranges": {"a": (0, 1)}}, "ranges must have an entry for each measure, a, b"),
     ],
@@ -119,6 +128,17 @@ def test_a_black_box_returns_value_and_measures_at_once():
 def test_mistakes_are_explained(options, message):
     with pytest.raises(gx.InputError, match=message):
         gx.illuminate(bowl, BOX, **GRID | options)
+
+
+@pytest.mark.parametrize("algorithm", ["map_elites", "cma_mae"])
+def test_few_evaluations_make_generations_smaller(algorithm):
+    for limit, least in ((1000, 5), (100, 2), (10, 1)):
+        found = gx.illuminate(
+            bowl, BOX, **GRID | {"algorithm": algorithm, "max_evaluations": limit, "generations": None}
+        )
+        assert found.result.nfev <= limit and found.result.nit >= least
+    with pytest.raises(gx.InputError, match="max_evaluations must be at least 1"):
+        gx.illuminate(bowl, BOX, **GRID | {"algorithm": algorithm, "max_evaluations": 0})
 
 
 def test_other_results_are_no_illumination():

@@ -76,6 +76,13 @@ def test_minima_lists_them_all_and_saves_them(tmp_path):
     assert call("minima", "branin", "--unseen", "2") == (2, "galapax: unseen must lie between 0 and 1, got 2.\n")
 
 
+def test_minima_of_several_objectives_are_refused_without_naming_an_option_that_it_lacks():
+    code, text = call("minima", "zdt1")
+    text = " ".join(text.split())
+    assert code == 2 and "minima takes one objective, and fun of 'zdt1' returns 2 numbers" in text
+    assert "nsga2" not in text
+
+
 def test_illuminate_takes_measures_from_a_file_and_saves_the_map(tmp_path):
     file = tmp_path / "beams.py"
     file.write_text("fun = lambda x: x[0]**2\nbounds = [(-1, 1)] * 2\nmeasures = lambda x: x\nranges = bounds\n")
@@ -86,7 +93,8 @@ def test_illuminate_takes_measures_from_a_file_and_saves_the_map(tmp_path):
     assert gx.Illumination(gx.load(tmp_path / "run")).cells == (6, 5)
     code, text = call("resume", str(tmp_path / "file"), str(file))
     assert code == 2 and "repeat the command that wrote it, with --resume" in " ".join(text.split())
-    assert call("illuminate", "branin")[1] == "galapax: File not found: branin.\n"
+    code, text = call("illuminate", "branin")
+    assert code == 2 and "takes FILE.py, which defines `fun`, `bounds`, `measures`" in " ".join(text.split())
     file.write_text("fun, bounds = abs, [(-1, 1)]\n")
     assert "does not define measures, ranges" in " ".join(call("illuminate", str(file))[1].split())
 

@@ -29,6 +29,9 @@ from galapax.numerics import random
 RESTART_WIDTH = 1e-10  # of a distribution, as a share of the box; a narrower one starts again
 
 
+MIN_SAMPLES = 4  # whose better half updates a distribution
+
+
 class CMAMAEState(NamedTuple):
     candidates: Array  # (e * n, d), of all searches
     parents: Population  # the archive, a row for each cell; +inf where it is empty
@@ -71,7 +74,7 @@ class CMAMAE(Algorithm[CMAMAEState]):
 
     def validate(self) -> None:
         check_integer(self.searches, "searches", 1)
-        check_integer(self.samples, "samples", 4, "the better half of the samples updates a distribution")
+        check_integer(self.samples, "samples", MIN_SAMPLES, "the better half of the samples updates a distribution")
         self.grid.validate()
         check_range(self.learning_rate, "learning_rate", 0.0, 1.0)
         check_positive(self.sigma0, "sigma0")

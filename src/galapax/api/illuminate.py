@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.algorithms import CMAMAE, ILLUMINATION_ALGORITHMS, MAPElites
+from galapax.algorithms.cma_mae import MIN_SAMPLES
 from galapax.api.minimize import minimize
-from galapax.core.checks import abbreviate, as_float_array, check_bool
-from galapax.core.errors import InputError, unknown_name_error
+from galapax.core.algorithm import Budget
+from galapax.core.checks import abbreviate, as_float_array, check_bool, check_integer, pluralize
+from galapax.core.errors import InputError, ObjectiveCountError, unknown_name_error
 from galapax.core.options import Compute, FailurePolicy, Keep, Workers, suggest_keywords
-from galapax.core.problem import Problem, stack_constraints
+from galapax.core.problem import Problem, Shape, stack_constraints
+from galapax.execution.arguments import shrink_population_to_budget
 from galapax.execution.observers import Progress
 from galapax.results.many_answers import Illumination
 
@@ -63,6 +66,7 @@ def illuminate(
         settings.
     ineq, eq, maximize, x0: as in `minimize`. Only feasible solutions become elites.
     generations, max_evaluations, max_seconds: limits. If nothing limits a run, it makes 50 evaluations for each cell.
+        With few max_evaluations an algorithm given by name has fewer candidates in a generation, for ten of them.
     runs, seed, blackbox, workers, checkpoint and the rest: as in `minimize`.
     Returns an Illumination: `x`, `fun` and `measures` of the elites, `coverage`, `qd_score()`, `values` as a grid,
     `nearest(...)`, `plot()`, `to_dataframe()`, `save()`; `result` is the run as a Result.
@@ -79,14 +83,22 @@ def illuminate(
     solver = _resolve_algorithm(algorithm)
     solver = replace(solver, cells=grid, ranges=limits)
     solver.validate()
+    if isinstance(algorithm, str) and max_evaluations is not None:
+        solver = _shrink_to_budget(solver, problem, check_integer(max_evaluations, "max_evaluations", 1))
     if generations is None and max_evaluations is None and max_seconds is None:
         generations = max(1, EVALUATIONS_PER_CELL * int(np.prod(grid)) // solver.population)
-    result = minimize(
-        problem, algorithm=solver, maximize=[maximize, *[False] * len(limits)], x0=x0, generations=generations,
-        max_evaluations=max_evaluations, max_seconds=max_seconds, restarts=None, polish=False, runs=runs, seed=seed,
-        blackbox=blackbox, workers=workers, on_failure=on_failure, callback=callback, progress=progress, live=live,
-        checkpoint=checkpoint, resume=resume, keep=keep, compute=compute,
-    )  # fmt: skip
+    try:
+        result = minimize(
+            problem, algorithm=solver, maximize=[maximize, *[False] * len(limits)], x0=x0, generations=generations,
+            max_evaluations=max_evaluations, max_seconds=max_seconds, restarts=None, polish=False, runs=runs, seed=seed,
+            blackbox=blackbox, workers=workers, on_failure=on_failure, callback=callback, progress=progress, live=live,
+            checkpoint=checkpoint, resume=resume, keep=keep, compute=compute,
+        )  # fmt: skip
+    except ObjectiveCountError as error:
+        raise InputError(
+            f"measures returned {pluralize(error.n_objectives - 1, 'value')} beside the one of fun, and ranges has "
+            f"{len(limits)}: give a pair (low, high) for each value that measures returns."
+        ) from None
     return Illumination(result)
 
 
@@ -147,6 +159,16 @@ def _parse_cells(cells: int | Sequence[int], count: int) -> tuple[int, ...]:
     if len(grid) != count:
         raise InputError(f"cells must be one number, or one for each of {count} measures; got {abbreviate(cells)}.")
     return tuple(int(n) if isinstance(n, np.integer) else n for n in grid)
+
+
+def _shrink_to_budget(solver: Any, problem: Problem, max_evaluations: int) -> Any:
+    """Return the algorithm with few enough candidates in a generation for some generations within the budget."""
+    if isinstance(solver, CMAMAE):
+        samples = min(solver.samples, max(MIN_SAMPLES, max_evaluations))
+        n_searches = max(1, max_evaluations // (solver.traits.min_generations * samples))
+        return replace(solver, samples=samples, searches=min(solver.searches, n_searches))
+    shape = Shape(1 + len(solver.ranges))
+    return shrink_population_to_budget(solver, problem.dim, shape, Budget(None, max_evaluations))
 
 
 def _resolve_algorithm(algorithm: str | MAPElites | CMAMAE) -> Any:

@@ -22,7 +22,7 @@ from galapax.api.trials import (
     shape_of,
 )
 from galapax.core.checks import abbreviate, check_bool, check_integer, check_range, pluralize
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, ObjectiveCountError
 from galapax.core.options import Compute, Options, Workers, suggest_keywords
 from galapax.core.problem import EqTolerance, Maximize, Problem, Shape
 from galapax.core.stop import Stop, interrupts
@@ -102,7 +102,13 @@ def minima(
         raise InputError("minima needs values without noise: average them in fun.")
     if options.compute.dtype is None:  # single precision would not tell neighbouring minima apart
         options = replace(options, compute=replace(options.compute, dtype="float64"))
-    task = prepare_task(problem, (CMAES(),), replace(options, generations=1))
+    try:
+        task = prepare_task(problem, (CMAES(),), replace(options, generations=1))
+    except ObjectiveCountError as error:
+        raise InputError(
+            f"minima takes one objective, and fun of {problem.name!r} returns {error.n_objectives} numbers: return one "
+            "of them, or find their front with minimize."
+        ) from None
     check_polish(task)
     descends = options.polish is not False and may_descend(task)
     watchers = observers(callback, progress, live, checkpoint, resume)

@@ -113,8 +113,8 @@ class Optimizer:
         name. From a Problem it takes the variables, the tolerance on equalities and, for algorithms that move
         candidates onto them (EpsilonDE), the formulas of the constraints; the evaluation is still up to you.
     generations, max_evaluations: your budget, for algorithms that plan with it (LSHADE, and restarts). The generation
-        that would exceed max_evaluations is cut, so that they are used to the last one. You decide when to end: more points
-        may be asked for, and the message of `best` says when a limit is spent.
+        that would exceed max_evaluations is cut, so that they are used to the last one. You decide when to end: more
+        points may be asked for, and the message of `best` says when a limit is spent.
     restarts: what follows a search that has converged or makes no more progress, as in `minimize`: another one, with
         "plain", "ipop", "bipop" or "portfolio"; "auto", the default, is "portfolio" if you name no algorithm and it is
         CMA-ES, else None: the search goes on where it is. Searches can differ in how many points a generation has.

@@ -353,7 +353,7 @@ def minima(context: typer.Context, problem: options.ProblemName, arguments: opti
 @options.accept_options((*EVALUATED, "generations", "threads", "engine"), cells=options.Cells, **WATCHED)
 def illuminate(
     context: typer.Context,
-    problem: options.ProblemName,
+    problem: options.MeasuresFile,
     arguments: options.Arguments,
     algorithm: options.MapAlgorithm = "map_elites",
 ) -> None:

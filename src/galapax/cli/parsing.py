@@ -127,6 +127,11 @@ def load_file(path: Path) -> Problem | MinMaxProblem:
 def load_illumination(path: Path) -> dict[str, Any]:
     """Run a Python file and take what it defines as arguments of `illuminate`."""
     required, optional = ("fun", "bounds", "measures", "ranges"), ("cells", "ineq", "eq")
+    if not is_file(str(path)):
+        raise InputError(
+            "illuminate takes FILE.py, which defines `fun`, `bounds`, `measures` and `ranges`: the built-in problems "
+            f"have no measures; got {path}."
+        )
     names = run_file(path)
     if missing := [name for name in required if name not in names]:
         raise InputError(

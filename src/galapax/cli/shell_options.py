@@ -32,6 +32,14 @@ ProblemName = Annotated[
         autocompletion=lambda incomplete: complete_name(incomplete, [*PROBLEMS, *list_python_files(incomplete)]),
     ),
 ]
+MeasuresFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py",
+        help="Defines the function and its measures.",
+        autocompletion=lambda incomplete: list_python_files(incomplete),
+    ),
+]
 ProblemNames = Annotated[
     list[str] | None,
     typer.Option(

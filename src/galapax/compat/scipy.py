@@ -105,7 +105,8 @@ def minimize(
 
     method: a galapax algorithm by name ("cmaes", "de", ...); None for the default. A local method of scipy's is refused
         with a sentence: keep scipy's own `minimize` for these.
-    jac, hess, hessp: not needed, and ignored; with jac=True fun returns (value, gradient), as in scipy. tol: the fraction of the box within which a population has converged.
+    jac, hess, hessp: not needed, and ignored; with jac=True fun returns (value, gradient), as in scipy.
+    tol: the fraction of the box within which a population has converged.
     callback: called as scipy calls it: callback(intermediate_result=...) with an OptimizeResult (x, fun, nit, nfev) if
         that is the name of its only parameter, else callback(xk) with the best x. StopIteration or True stops the run.
     options: maxiter, maxfev or maxfun, popsize (individuals), seed and disp; or any argument of `galapax.minimize`.

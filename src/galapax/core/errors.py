@@ -35,6 +35,14 @@ class InputError(ValueError):
     """An argument that cannot be worked with; raised before anything is compiled."""
 
 
+class ObjectiveCountError(InputError):
+    """A function returns other than the needed number of objectives: n_objectives of them."""
+
+    def __init__(self, message: str, n_objectives: int) -> None:
+        super().__init__(message)
+        self.n_objectives = n_objectives
+
+
 class MissingPackage(ImportError):
     """A package that is not installed is needed; the message has the command that installs it."""
 

@@ -17,7 +17,7 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from galapax.core.checks import RESERVED_COLUMNS, HTMLRepr, abbreviate, check_number, clean_name
-from galapax.core.errors import InputError
+from galapax.core.errors import InputError, ObjectiveCountError
 from galapax.core.space import Bounds as Bounds
 from galapax.core.space import GeneFunction, NumberArray, Space, VectorFunction, as_space, is_variables
 from galapax.core.space import as_bounds as as_bounds
@@ -44,9 +44,10 @@ def check_direction_count(maximize: Maximize, n_objectives: int, problem_name: s
     if not isinstance(maximize, bool) and len(maximize) != n_objectives:
         count = "1 objective" if n_objectives == 1 else f"{n_objectives} objectives"
         entries = "1 entry" if len(maximize) == 1 else f"{len(maximize)} entries"
-        raise InputError(
+        raise ObjectiveCountError(
             f"maximize has {entries}, and {problem_name!r} has {count}: give one entry for each objective, or True or "
-            "False for all of them."
+            "False for all of them.",
+            n_objectives,
         )
 
 

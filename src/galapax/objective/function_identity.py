@@ -24,7 +24,7 @@ import numpy as np
 
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import abbreviate
-from galapax.core.errors import InputError, warn
+from galapax.core.errors import InputError, ObjectiveCountError, warn
 from galapax.core.problem import Function, Maximize, Problem, Shape, check_direction_count
 
 LIBRARIES = ("jax", "numpy", "math", "galapax")
@@ -333,10 +333,11 @@ def check_names(problem: Problem, shape: Shape, maximize: Maximize) -> None:
 def check_compatibility(algorithm: Algorithm, problem: Problem, shape: Shape) -> None:
     """Raise an InputError if the algorithm or the reference point does not suit the number of objectives."""
     if shape.objectives > 1 and not algorithm.traits.multi_objective:
-        raise InputError(
+        raise ObjectiveCountError(
             f"fun of {problem.name!r} returns {shape.objectives} numbers, one per objective, and "
             f"{type(algorithm).__name__} minimises one objective: return a single number, such as their jnp.sum, or "
-            'choose an algorithm for several objectives, such as "nsga2".'
+            'choose an algorithm for several objectives, such as "nsga2".',
+            shape.objectives,
         )
     if shape.objectives == 1 and algorithm.traits.multi_objective:
         raise InputError(

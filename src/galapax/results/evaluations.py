@@ -275,9 +275,9 @@ def check_known_points(x: np.ndarray, problem: ProblemDescription, argument: str
     if between.any():
         row, column = (int(i) for i in np.argwhere(between)[0])
         raise InputError(
-            f"{argument} must have values that the variables can take, and {int(between.any(axis=1).sum())} of {len(x)} "
-            f"points do not: {problem.variable_names()[column]} of point {row} is {x[row, column]:g}, and its nearest "
-            f"value is {nearest[row, column]:g}. Leave these points out, or declare this variable by gx.real."
+            f"{argument} must have values that the variables can take, and {int(between.any(axis=1).sum())} of "
+            f"{len(x)} points do not: {problem.variable_names()[column]} of point {row} is {x[row, column]:g}, and its "
+            f"nearest value is {nearest[row, column]:g}. Leave these points out, or declare this variable by gx.real."
         )
     return x
 
