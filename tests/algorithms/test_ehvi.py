@@ -291,9 +291,9 @@ def test_mixed_variables_constraints_and_failures_in_batches_are_the_same_by_min
 
 def test_it_is_the_default_of_black_boxes_with_two_or_three_objectives_and_few_evaluations():
     result = gx.minimize(two_costs, BOX, blackbox=True, max_evaluations=14, seed=4)
-    assert result.settings["algorithm"] == "EHVI" and result.nfev == len(result.evaluations.x) == 14
+    assert result.settings["algorithm"] == "ehvi" and result.nfev == len(result.evaluations.x) == 14
     known = gx.minimize(two_costs, BOX, blackbox=True, max_evaluations=14, seed=5, initial=result.evaluations)
-    assert known.settings["algorithm"] == "EHVI" and len(known.evaluations.x) == 28
+    assert known.settings["algorithm"] == "ehvi" and len(known.evaluations.x) == 28
     assert gx.indicators.hypervolume(known.F, (15, 15)) > gx.indicators.hypervolume(result.F, (15, 15))
     assert gx.minimize(two_costs, BOX, blackbox=True, max_evaluations=160).settings["algorithm"] == "nsga2"
     opt = gx.Optimizer(BOX, max_evaluations=14)

@@ -259,6 +259,22 @@ def test_algorithms_are_known_by_the_names_of_papers_and_other_libraries(name, r
     assert type(gx.algorithms.get(name)) is gx.algorithms.ALGORITHMS[registered]
 
 
+@pytest.mark.parametrize(
+    ("name", "registered"),
+    [("model_search", "model_search"), ("ModelSearch", "model_search"), ("ehvi", "ehvi"), ("EHVI", "ehvi")],
+)
+def test_searches_by_models_are_found_by_the_name_that_settings_have_and_by_their_class(name, registered):
+    assert type(gx.algorithms.get(name)) is gx.algorithms.MODEL_ALGORITHMS[registered]
+    assert gx.algorithms.algorithm_name(gx.algorithms.get(name)) == registered
+
+
+def test_an_algorithm_of_a_result_can_be_asked_for_by_name():
+    first = gx.minimize(lambda x: float(x @ x), [(-1, 2)] * 2, blackbox=True, max_evaluations=30)
+    name = first.settings["algorithm"]
+    again = gx.minimize(lambda x: float(x @ x), [(-1, 2)] * 2, name, blackbox=True, max_evaluations=30)
+    assert name == again.settings["algorithm"] == "model_search" and again.fun == first.fun
+
+
 def test_an_alias_is_that_of_an_algorithm_and_no_algorithms_own_name():
     assert hints.ALGORITHM_NAMES.keys() <= gx.algorithms.ALGORITHMS.keys()
     words = {word for words in (hints.ALGORITHM_NAMES | hints.MISSING_ALGORITHMS).values() for word in words.split()}

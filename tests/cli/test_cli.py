@@ -177,11 +177,17 @@ def test_quiet_prints_nothing():
     assert call("solve", "branin", "-g", "5", "-q") == (0, "")
 
 
+def test_searches_by_models_are_solvers_in_the_shell_too():
+    code, text = call("solve", "branin", "-a", "ModelSearch", "--max-evaluations", "40", "--json")
+    assert code == 0 and json.loads(text)["settings"]["algorithm"] == "model_search"
+
+
 def test_list_names_every_algorithm_and_problem():
     code, text = call("list", "--json")
     assert code == 0
     names = set(text.split('"'))
-    assert set(gx.algorithms.ALGORITHMS) | set(gx.problems.PROBLEMS) <= names
+    every_algorithm = gx.algorithms.ALGORITHMS | gx.algorithms.MODEL_ALGORITHMS
+    assert set(every_algorithm) | set(gx.problems.PROBLEMS) <= names
     code, text = call("list", "problems")
     assert code == 0 and "rastrigin" in text and "-6961.814" in text
 

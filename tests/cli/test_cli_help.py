@@ -136,7 +136,11 @@ def test_completion_can_be_installed():
 
 @pytest.mark.parametrize(
     ("words", "offered"),
-    [("galapax solve rosenb", ["rosenbrock"]), ("galapax compare -a de,nsga", ["de,nsga2", "de,nsga3"])],
+    [
+        ("galapax solve rosenb", ["rosenbrock"]),
+        ("galapax compare -a de,nsga", ["de,nsga2", "de,nsga3"]),
+        ("galapax solve branin -a mod", ["model_search"]),
+    ],
 )
 def test_names_of_problems_and_algorithms_are_completed(words, offered):
     assert completed(words) == offered

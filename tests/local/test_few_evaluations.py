@@ -240,7 +240,7 @@ def test_descents_that_agree_end_the_search():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_black_box_with_few_evaluations_gets_models_and_its_minimum(seed):
     result = gx.minimize(valley, BOX, blackbox=True, max_evaluations=200, seed=seed)
-    assert result.settings["algorithm"] == "ModelSearch"
+    assert result.settings["algorithm"] == "model_search"
     assert result.fun < 1e-8 and result.nfev <= 200
 
 
@@ -286,7 +286,7 @@ def test_constraints_that_fun_returns_are_modelled_too():
     result = gx.minimize(
         lambda x: {"fun": x[0] + x[1] ** 2, "ineq": 1 - x[0] * x[1]}, [(-5, 5)] * 2, blackbox=True, max_evaluations=60
     )
-    assert result.settings["algorithm"] == "ModelSearch" and result.feasible
+    assert result.settings["algorithm"] == "model_search" and result.feasible
 
 
 def test_failures_are_avoided_and_the_minimum_beside_them_is_found():
@@ -428,7 +428,7 @@ def test_an_equality_holds_within_the_tolerance_that_was_given(tolerance):
 
 def test_it_can_be_named_and_needs_double_precision():
     result = gx.minimize(valley, BOX, gx.ModelSearch(), blackbox=True, max_evaluations=200, seed=0)
-    assert result.fun < 1e-8 and result.settings["algorithm"] == "ModelSearch"
+    assert result.fun < 1e-8 and result.settings["algorithm"] == "model_search"
     with pytest.raises(gx.InputError, match="float64"):
         gx.minimize(valley, BOX, gx.ModelSearch(), blackbox=True, generations=5, compute=gx.Compute(dtype="float32"))
 

@@ -51,7 +51,7 @@ def test_a_space_of_few_points_ends_by_its_budget():
 
 def test_a_black_box_with_integers_and_few_evaluations_gets_them_by_default():
     result = gx.minimize(design, MIXED, blackbox=True, max_evaluations=100, seed=2)
-    assert result.settings["algorithm"] == "ModelSearch" and "models and neighbours" in result.message
+    assert result.settings["algorithm"] == "model_search" and "models and neighbours" in result.message
     assert result.params["n"] == 11 and result.params["kind"] == "b" and result.fun < 1e-8
     opt = gx.Optimizer(MIXED, max_evaluations=100, seed=2)
     while opt.nfev < 100:

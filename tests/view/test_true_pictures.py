@@ -68,8 +68,8 @@ def test_the_knee_of_a_run_is_no_corner(name, generations):
 
 def test_settings_name_the_models_of_a_black_box_with_few_evaluations():
     result = gx.minimize(lambda x: float(np.sum(x**2)), [(-1, 1)] * 3, blackbox=True, max_evaluations=60)
-    assert (result.settings["algorithm"], result.settings["restarts"]) == ("ModelSearch", None)
-    assert "ModelSearch" in report.render_result(result) and "ModelSearch" in result._repr_html_()
+    assert (result.settings["algorithm"], result.settings["restarts"]) == ("model_search", None)
+    assert "model_search" in report.render_result(result) and "model_search" in result._repr_html_()
     long = gx.minimize(lambda x: float(np.sum(x**2)), [(-1, 1)] * 2, blackbox=True, max_evaluations=301)
     assert long.settings["algorithm"] == "cmaes"
 

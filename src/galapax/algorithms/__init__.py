@@ -13,6 +13,7 @@ from galapax.algorithms.cma_mae import CMAMAE
 from galapax.algorithms.cmaes import CMAES, MIN_DIAGONAL_DIM, StrategyParameters
 from galapax.algorithms.crfmnes import CRFMNES
 from galapax.algorithms.de import DE
+from galapax.algorithms.ehvi import EHVI
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
@@ -20,6 +21,7 @@ from galapax.algorithms.lshade import JSO, LSHADE
 from galapax.algorithms.lsrtde import LSRTDE
 from galapax.algorithms.map_elites import MAPElites
 from galapax.algorithms.minmax_cde import GameCDE, Payoff
+from galapax.algorithms.model_search import ModelSearch
 from galapax.algorithms.moead import MOEAD
 from galapax.algorithms.npga import NPGA
 from galapax.algorithms.nsga2 import NSGA2
@@ -58,7 +60,7 @@ ALGORITHMS: dict[str, Any] = {
     "sms_emoa": SMSEMOA,
 }
 
-
+MODEL_ALGORITHMS: dict[str, Any] = {"ehvi": EHVI, "model_search": ModelSearch}  # for few evaluations, in float64
 ILLUMINATION_ALGORITHMS: dict[str, Any] = {"cma_mae": CMAMAE, "map_elites": MAPElites}  # of `gx.illuminate`
 # up to so many evaluations per variable in so many variables CR-FM-NES ends lower than CMA-ES
 MIN_CRFMNES_DIM, MAX_CRFMNES_EVALUATIONS_PER_VARIABLE = 40, 200
@@ -71,7 +73,7 @@ RESTARTS: dict[str, Restarts] = {
 
 def get(name: str, **settings: Any) -> Algorithm:
     """Build the algorithm of that name, with some of its hyper-parameters set."""
-    kind = ALGORITHMS[find_name(name)]
+    kind = (ALGORITHMS | MODEL_ALGORITHMS)[find_name(name)]
     names = [f.name for f in dataclasses.fields(kind)]
     for setting in settings:
         if setting not in names:
@@ -82,21 +84,21 @@ def get(name: str, **settings: Any) -> Algorithm:
 def find_name(name: str) -> str:
     """Return the registered name of an algorithm; other spellings are known too, such as NSGA-II."""
     plain_name = spell_plainly(name)
-    for registered_name in ALGORITHMS:
+    for registered_name in (*ALGORITHMS, *MODEL_ALGORITHMS):
         if plain_name == spell_plainly(registered_name):
             return registered_name
     for registered_name in find_answers(plain_name, ALGORITHM_NAMES):
         return registered_name
     for answer in find_answers(plain_name, MISSING_ALGORITHMS):
         raise InputError(f"There is no algorithm called {name!r}; {answer}.")
-    raise unknown_name_error("algorithm", name, ALGORITHMS)
+    raise unknown_name_error("algorithm", name, (*ALGORITHMS, *MODEL_ALGORITHMS))
 
 
 def algorithm_name(algorithm: Algorithm) -> str:
     """The registered name of an algorithm, or its class's name."""
     if isinstance(algorithm, GameCDE):
         return "cde"
-    for name, kind in (ALGORITHMS | ILLUMINATION_ALGORITHMS).items():
+    for name, kind in (ALGORITHMS | MODEL_ALGORITHMS | ILLUMINATION_ALGORITHMS).items():
         if type(_without_archive(algorithm)) is kind:
             return name
     return type(_without_archive(algorithm)).__name__
@@ -127,7 +129,7 @@ def resolve_algorithm(
         raise InputError("algorithm is an array of numbers; give a starting point by its name: x0=[...].")
     if not isinstance(algorithm, Algorithm):
         raise InputError(
-            f"algorithm must be a name ({', '.join(ALGORITHMS)}) or an instance such as gx.DE(); "
+            f"algorithm must be a name ({', '.join((*ALGORITHMS, *MODEL_ALGORITHMS))}) or an instance such as gx.DE(); "
             f"got {type(algorithm).__name__}."
         )
     return algorithm

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import jax
 import typer
 
-from galapax.algorithms import ALGORITHMS, ILLUMINATION_ALGORITHMS
+from galapax.algorithms import ALGORITHMS, ILLUMINATION_ALGORITHMS, MODEL_ALGORITHMS
 from galapax.core.options import LEAVES, Leaf, group_arguments
 from galapax.numerics import random
 from galapax.problems import PROBLEMS, SUITES
@@ -66,7 +66,7 @@ AlgorithmName = Annotated[
         "--algorithm",
         "-a",
         help="Algorithm name; by default chosen to fit the problem.",
-        autocompletion=lambda incomplete: complete_name(incomplete, ALGORITHMS),
+        autocompletion=lambda incomplete: complete_name(incomplete, [*ALGORITHMS, *MODEL_ALGORITHMS]),
     ),
 ]
 SweptAlgorithm = Annotated[
@@ -76,7 +76,7 @@ SweptAlgorithm = Annotated[
         "-a",
         help="Algorithm name.",
         rich_help_panel="Search",
-        autocompletion=lambda incomplete: complete_name(incomplete, ALGORITHMS),
+        autocompletion=lambda incomplete: complete_name(incomplete, [*ALGORITHMS, *MODEL_ALGORITHMS]),
     ),
 ]
 AlgorithmNames = Annotated[
@@ -86,7 +86,7 @@ AlgorithmNames = Annotated[
         "-a",
         help="Algorithms, separated by commas; hyper-parameters after a colon: de:weight=0.7:population=50. "
         f"Default with --suite: {SUITE_ALGORITHMS}.",
-        autocompletion=lambda incomplete: complete_last_name(incomplete, ALGORITHMS),
+        autocompletion=lambda incomplete: complete_last_name(incomplete, [*ALGORITHMS, *MODEL_ALGORITHMS]),
     ),
 ]
 Settings = Annotated[

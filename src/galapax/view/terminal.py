@@ -181,7 +181,7 @@ def study_tables(study: Study, bold: bool = True) -> RenderableType:
 def algorithm_facts() -> list[dict[str, str]]:
     """Name, what it is, and hyper-parameters of every algorithm."""
     facts = []
-    for name, kind in algorithms.ALGORITHMS.items():
+    for name, kind in (algorithms.ALGORITHMS | algorithms.MODEL_ALGORITHMS).items():
         defaults = algorithms.plain_settings(kind())
         facts.append(
             {
