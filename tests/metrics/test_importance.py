@@ -48,6 +48,15 @@ def test_choices_need_no_order():
     assert share[0] == pytest.approx(6.25 / (6.25 + 1 / 12), abs=0.05)
 
 
+@pytest.mark.parametrize("unit", [2.0**531, 2.0**-664], ids=["1e160", "1e-200"])
+def test_effects_do_not_depend_on_the_unit_of_the_values(unit):
+    x = RNG.random((100, 3))
+    y = x[:, 0] + 0.1 * x[:, 1]
+    share, explained = effects(x, y * unit, [0] * 3, [1] * 3)
+    expected = effects(x, y, [0] * 3, [1] * 3)
+    assert np.array_equal(share, expected.effects) and explained == expected.explained
+
+
 def test_values_of_chance_are_not_explained():
     x = RNG.random((300, 4))
     assert effects(x, RNG.random(300), [0] * 4, [1] * 4).explained < 0.1

@@ -91,6 +91,7 @@ def total_effects(
     if len(x) > MAX_POINTS:
         rows = rng.choice(len(x), MAX_POINTS, replace=False)
         x, y = x[rows], y[rows]
+    y = np.ldexp(y, -np.frexp(np.abs(y).max())[1])  # to at most 1, exactly: squares of 1e160 overflow
     d = x.shape[1]
     pairs = qmc.Sobol(2 * d, seed=rng).random(N_SAMPLES)
     samples, others = (lower + (upper - lower) * half for half in np.split(pairs, 2, axis=1))
