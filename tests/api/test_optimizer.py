@@ -9,6 +9,7 @@ import pytest
 
 import galapax as gx
 from galapax.api import optimizer
+from galapax.api.trials import MedianRule
 
 BOX = [(1.5, 4.0), (-7.0, -2.0), (-0.5, 9.5)]
 LOWER, UPPER = np.array(BOX).T
@@ -494,6 +495,23 @@ def test_a_trial_is_told_once():
     other = gx.Optimizer(BOX, "de", population=N, seed=5).ask()
     opt.tell(other, 0.25)  # another Optimizer's trial has this number, too
     assert opt.best.fun == 0.25
+
+
+def test_a_complete_trial_without_a_value_at_a_step_does_not_end_pruning():
+    rule = MedianRule(False, [{0: value} for value in (1.0, 2.0, 3.0, 4.0, 5.0)])
+    assert rule.prunes({0: 9.0}) and not rule.prunes({0: 2.0})
+    rule.complete.append({0: np.nan})
+    assert rule.prunes({0: 9.0}) and not rule.prunes({0: 2.0})
+    rule.complete[:2] = [{0: np.nan}, {0: np.nan}]
+    assert not rule.prunes({0: 9.0})  # three values are too few
+
+
+@pytest.mark.parametrize("value", ["a", None, [1.0, 2.0]])
+def test_a_step_reports_a_number(value):
+    trial = gx.Optimizer(BOX, "de", population=6).ask()
+    trial.report(np.nan, 0)
+    with pytest.raises(gx.InputError, match="the value of a step must be a number, got"):
+        trial.report(value, 1)
 
 
 @pytest.mark.parametrize("maximize", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -20,7 +21,7 @@ from galapax.core.algorithm import (
     count_repairs,
     insert_immigrants,
 )
-from galapax.core.checks import abbreviate, as_float_array, check_integer
+from galapax.core.checks import abbreviate, as_float_array, check_integer, check_number
 from galapax.core.errors import InputError, describe_traceback, warn
 from galapax.core.hints import TRIAL_ATTRIBUTES, attribute_error
 from galapax.core.options import Options
@@ -76,7 +77,7 @@ class Trial:
         """Note the value after this step of the evaluation."""
         if self.median_rule is None or np.size(self.median_rule.maximize) > 1:
             raise InputError("only trials of a gx.Optimizer with one objective report the values of steps.")
-        self.reports[check_integer(step, "step", 0)] = float(value)
+        self.reports[check_integer(step, "step", 0)] = check_number(value, "the value of a step", allow_nan=True)
 
     def should_prune(self) -> bool:
         """Whether this trial is behind the median of the complete ones after the last step that it reported."""
@@ -100,7 +101,7 @@ class MedianRule:
     def prunes(self, reports: Mapping[int, float]) -> bool:
         """Whether a trial with these reports is pruned."""
         step = max(reports, default=-1)
-        others = [values[step] for values in self.complete if step in values]
+        others = [values[step] for values in self.complete if not math.isnan(values.get(step, math.nan))]
         if len(others) < MIN_COMPLETE_TRIALS:
             return False
         sign = float(objective_signs(self.maximize)[0])

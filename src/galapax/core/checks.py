@@ -86,8 +86,8 @@ def items(values: Any, sentence: str) -> list[Any]:
     raise InputError(f"{sentence}; got {abbreviate(values)}.")
 
 
-def check_number(value: Any, name: str) -> float:
-    """Return a real number that is not NaN, or raise an InputError."""
+def check_number(value: Any, name: str, allow_nan: bool = False) -> float:
+    """Return a real number that is not NaN, unless that is allowed, or raise an InputError."""
     try:
         if isinstance(value, str | bytes | bool):
             raise TypeError
@@ -96,7 +96,7 @@ def check_number(value: Any, name: str) -> float:
         raise InputError(f"{name} must be a number that float64 holds, got {abbreviate(value)}.") from None
     except Exception:  # whatever a class raises that is none
         raise InputError(f"{name} must be a number, got {abbreviate(value)} of type {type(value).__name__}.") from None
-    if math.isnan(out):
+    if math.isnan(out) and not allow_nan:
         raise InputError(f"{name} must be a number, got NaN.")
     return out
 
