@@ -76,6 +76,18 @@ def test_minima_lists_them_all_and_saves_them(tmp_path):
     assert call("minima", "branin", "--unseen", "2") == (2, "galapax: unseen must lie between 0 and 1, got 2.\n")
 
 
+def test_the_table_of_minima_has_as_many_variables_as_fit_and_says_how_many_are_missing(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, text = call("minima", "ackley", "--max-evaluations", "3000")
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if "value" in line)
+    head, best = lines[at], lines[at + 2]
+    assert head.split()[:4] == ["value", "share", "found", "x1"] and "…" not in head and "…" not in best
+    n_shown = head.split()[-1].removeprefix("x")
+    assert f"{10 - int(n_shown)} more variables in --json" in text
+    assert "more variable" not in call("minima", "branin", "--max-evaluations", "3000")[1]
+
+
 def test_minima_of_several_objectives_are_refused_without_naming_an_option_that_it_lacks():
     code, text = call("minima", "zdt1")
     text = " ".join(text.split())

@@ -11,7 +11,7 @@ from textwrap import wrap
 
 import numpy as np
 
-from galapax.core.checks import HTMLRepr
+from galapax.core.checks import HTMLRepr, pluralize
 from galapax.core.problem import MinMaxProblem, Problem, ProblemDescription
 from galapax.results.result import History, Result, Runs
 from galapax.results.study import Study
@@ -76,7 +76,7 @@ def _result_html(result: Result) -> str:
                  for name, text in run_rows(result) if "quartile" not in name]  # fmt: skip
     if result.get("confidence") is not None:
         rows.append(("confidence", f"{result.confidence:.1%}"))
-    rows.append(("evaluations", f"{result.nfev:,} in {result.nit:,} generations, seed {result.seed}"))
+    rows.append(("evaluations", f"{result.nfev:,} in {pluralize(result.nit, 'generation')}, seed {result.seed}"))
     return _flex_box(_text_line(head), _html_table(rows), _result_svg(result))
 
 
@@ -155,7 +155,7 @@ def _study_svg(study: Study) -> str:
 def _problem_html(problem: ProblemDescription) -> str:
     head = f"<b>{escape(problem.title or problem.name)}</b>"
     kind = "min-max problem" if isinstance(problem, MinMaxProblem) else "problem"
-    rows = [(kind, f"{escape(problem.name)}, {problem.dim} variables")]
+    rows = [(kind, f"{escape(problem.name)}, {pluralize(problem.dim, 'variable')}")]
     if isinstance(problem, Problem) and problem.constrained:
         kinds = [
             name

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import jax
 import numpy as np
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from galapax import algorithms, problems
+from galapax.core.checks import pluralize
 from galapax.core.problem import Problem
 from galapax.results.many_answers import Illumination, has_cells
 from galapax.results.result import Result, all_runs
@@ -38,6 +40,8 @@ from galapax.view.summary_tables import (
 )
 
 VERDICT_MARKS = {VERDICT_FOUND: ("✓ ", "green"), VERDICT_ENDED: ("• ", "dim"), VERDICT_FAILED: ("✗ ", "red")}
+N_MINIMA_FACTS = 3  # columns of the table of minima before its variables
+MAX_WIDTH = 10_000  # of a table that is measured
 SHORT_HEADINGS = {"variables": "vars", "objectives": "obj", "ineq": "g≤0", "eq": "h=0"}  # headings for 80 columns
 
 
@@ -52,7 +56,7 @@ def result_table(result: Result) -> RenderableType:
     head.append(result.message)
     renderables.append(head)
     if "minima" in result and len(result.minima):
-        renderables.append(_minima_table(result))
+        renderables.append(MinimaTable(result))
     elif has_cells(result):
         renderables.append(Text(str(Illumination(result))))
     else:
@@ -65,7 +69,7 @@ def result_table(result: Result) -> RenderableType:
     times = result.timings
     renderables.append(
         Text(
-            f"{result.nit} generations, {result.nfev:,} evaluations"
+            f"{pluralize(result.nit, 'generation')}, {pluralize(result.nfev, 'evaluation')}"
             + (f" ({result.n_failed:,} failed)" if result.n_failed else "")
             + f"; {times['run']:.3g} s running, {times['compile']:.3g} s compiling, {times['host']:.3g} s other.",
             style="dim",
@@ -122,16 +126,40 @@ def _front_table(result: Result) -> RenderableType:
     return Group(Text(front_summary(result)), table)
 
 
-def _minima_table(result: Result) -> RenderableType:
-    heads, rows = minima_rows(result)
-    table = Table(header_style="bold", box=SIMPLE_HEAD)
-    for head in heads:
-        table.add_column(escape(head), justify="right")
-    for row in rows[:MAX_LISTED_ROWS]:
-        table.add_row(*map(escape, row))
-    if len(rows) > MAX_LISTED_ROWS:
-        table.add_row(f"and {len(result.minima) - MAX_LISTED_ROWS} more")
-    return table
+@dataclass(frozen=True)
+class MinimaTable:
+    """The table of minima, with as many variables as the terminal has room for."""
+
+    result: Result
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        n_variables = len(minima_rows(self.result)[0]) - N_MINIMA_FACTS - 1
+        table = self.build(n_variables)
+        while (
+            n_variables
+            and console.measure(table, options=options.update(max_width=MAX_WIDTH)).maximum > options.max_width
+        ):
+            n_variables -= 1
+            table = self.build(n_variables)
+        yield table
+        n_hidden = self.result.problem.dim - n_variables
+        if n_hidden:
+            yield Text(
+                f"{pluralize(n_hidden, 'more variable')} in --json, and in the files that --out saves.", style="dim"
+            )
+
+    def build(self, n_variables: int) -> Table:
+        """Build the table with the first so many variables."""
+        heads, rows = minima_rows(self.result)
+        shown = [*range(N_MINIMA_FACTS + n_variables), len(heads) - 1]
+        table = Table(header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for i in shown:
+            table.add_column(escape(heads[i]), justify="right", no_wrap=True)
+        for row in rows[:MAX_LISTED_ROWS]:
+            table.add_row(*(escape(row[i]) for i in shown))
+        if len(rows) > MAX_LISTED_ROWS:
+            table.add_row(f"and {len(self.result.minima) - MAX_LISTED_ROWS} more")
+        return table
 
 
 def _constraint_table(result: Result) -> Table | None:
@@ -154,7 +182,7 @@ def _constraint_table(result: Result) -> Table | None:
 
 def _run_table(result: Result) -> Table:
     table = Table(header_style="bold")
-    table.add_column(f"over {len(result.runs or ())} runs")
+    table.add_column(f"over {pluralize(len(result.runs or ()), 'run')}")
     table.add_column("", justify="right")
     for row in run_rows(result):
         table.add_row(*row)
