@@ -459,6 +459,20 @@ def test_a_comparison_that_found_nothing_can_be_saved(tmp_path):
     assert (tmp_path / "study.json").is_file()
 
 
+def test_tests_and_ranks_say_which_problems_there_are():
+    one_problem = of({"p": {"a": made(TEN), "b": made(TEN + 1)}})
+    with pytest.raises(gx.InputError, match="problem is one of p; got 'q'"):
+        one_problem.tests("q")
+    with pytest.raises(gx.InputError, match=r"at least two problems, .*this study has 1 problem × 2 algorithms"):
+        one_problem.plot.critical_difference()
+    with pytest.raises(AttributeError, match=r"write plot\.critical_difference\(\)"):
+        one_problem.critical_difference()
+
+
+def test_a_comparison_of_one_pair_says_so(nothing_is_run):
+    assert gx.compare("sphere", "de").message == "1 pair of problem and algorithm completed."
+
+
 def test_all_pairs_are_tested():
     samples = {"a": TEN, "b": TEN**2, "c": TEN + 4.0}
     found = of({"p": {name: made(values) for name, values in samples.items()}}).tests("p")

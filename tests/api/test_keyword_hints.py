@@ -115,6 +115,8 @@ def test_answers_repeat_the_number_and_misspelt_words_are_guessed():
         gx.sweep(sphere, BOX, "de", weight=[0.4, 0.6], popsize=3)
     with pytest.raises(gx.InputError, match="max_seconds"):
         gx.minimize(sphere, BOX, blackbox=True, workers=gx.Workers(timeout=60))
+    with pytest.raises(gx.InputError, match=r"minimize has no 'every': write callback=gx\.callbacks\.Every\("):
+        gx.minimize(sphere, BOX, every=5)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,8 @@ def test_answers_repeat_the_number_and_misspelt_words_are_guessed():
         (lambda: gx.DE(CR=0.5), "DE has no hyper-parameter 'CR': write crossover_rate"),
         (lambda: gx.CMAES(spread=0.5), "write sigma0"),
         (lambda: gx.NSGA2(eta=20), "write crossover_index or mutation_index"),
+        (lambda: gx.DE(weigth=0.5), r"DE has no hyper-parameter 'weigth': did you mean weight\?"),
+        (lambda: gx.algorithms.get("de", weigth=0.5), r"DE has no hyper-parameter 'weigth': did you mean weight\?"),
         (lambda: gx.PSO(speed=1), "PSO has no hyper-parameter 'speed': it has population"),
     ],
 )
@@ -311,7 +315,7 @@ def test_an_optimizer_answers_what_others_call_its_attributes():
 )
 def test_answers_to_attributes_name_what_there_is(table, names):
     for answer in table:
-        assert re.split(r"[^\w]", answer)[0] in names | {"optimizer"}, answer
+        assert re.split(r"[^\w]", answer)[0] in names | {"optimizer", "algorithm"}, answer
 
 
 def test_attributes_of_other_libraries_are_answered():

@@ -145,6 +145,10 @@ def test_stratified_samples_have_one_in_each_range():
         (lambda: gx.robust(lambda x: x[0], [(0, 1)], gx.normal(0, 1)), "must take two arguments"),
         (lambda: gx.robust(distance, [(0, 1)], gx.normal(0, 1), maximize=True), "a measure of risk is minimised"),
         (lambda: gx.robust(distance, [(0, 1)], gx.uniform(0, 1), "worst", ineq=distance), "takes no constraints"),
+        (
+            lambda: gx.robust(lambda x, u: x[0] - u[0], [(0, 1)], {"load": gx.normal(0, 1)}),
+            r"write u\['load'\], not u\[0\]",
+        ),
         (lambda: gx.robust(lambda x, y: x * y, [(0, 1)] * 2, gx.normal([0, 1], 1)), "must return one number"),
     ],
 )

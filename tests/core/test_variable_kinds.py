@@ -160,6 +160,7 @@ def test_conditional_variables_are_saved(tmp_path):
         ({"a": gx.real(0, 1, when={"b": 1}), "b": gx.integer(0, 1)}, "names 'b', and no variable of that name"),
         ({"b": gx.real(0, 1), "a": gx.real(0, 1, when={"b": 1})}, "needs a choice, an integer or a boolean"),
         ({"b": gx.choice("x", "y"), "a": gx.real(0, 1, when={"b": "z"})}, "'z' is none of the choices"),
+        ({"a": ["x", "y"]}, r"has \['x', 'y'\] for variable 'a'; give gx.choice\(\*\['x', 'y'\]\) for one of these"),
         ({"b": gx.integer(0, 3), "a": gx.real(0, 1, when={"b": 7})}, r"does not take: \[7\]"),
         ({"a": gx.real(1, 1), "b": gx.choice("x")}, "every variable is fixed"),
     ],

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import io
 import json
 import pickle
 
@@ -9,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.optimize import OptimizeResult
 from scipy.stats import binomtest
 from support.bowl import N, bowl, bowl_in_numpy, solve
 
 import galapax as gx
 from galapax.operators.variation import best_1
+from galapax.view import terminal
 
 
 @pytest.fixture(scope="module")
@@ -247,3 +250,27 @@ def test_history_is_left_out_when_not_wanted():
     res = solve(runs=3, keep=gx.Keep(history=False))
     assert res.history is None and res.runs.history is None
     assert np.array_equal(res.runs.fun, solve(runs=3).runs.fun)
+
+
+def test_what_only_models_forecast_is_answered_with_their_name():
+    result = solve()
+    with pytest.raises(AttributeError, match=r'no \'forecast\': write algorithm="ehvi"'):
+        result.forecast  # noqa: B018
+
+
+def test_the_objective_of_importances_is_a_number():
+    result = gx.minimize(lambda x: float(x @ x), [(-1, 1)] * 2, "random", blackbox=True, max_evaluations=100)
+    with pytest.raises(gx.InputError, match="objective must be a whole number, got 'fun'"):
+        result.importances("fun")
+
+
+def test_one_generation_is_one():
+    result = gx.minimize(lambda x: jnp.sum(x**2), [(-1, 1)] * 2, "de", generations=1, polish=False)
+    assert repr(result.history).startswith("History(1 generation:")
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(terminal.result_table(result))
+    assert "1 generation, 100 evaluations" in console.export_text()
+
+
+def test_a_single_run_has_no_runs():
+    assert all(solve(runs=runs).runs is None for runs in (1, range(3, 4)))

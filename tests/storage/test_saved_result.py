@@ -185,5 +185,8 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_leaves_the_result(sing
     for folder in (file, file / "below"):
         with pytest.raises(OSError, match=r"could not be saved to .*file.*The result itself is intact"):
             single.save(folder)
+        with pytest.raises(NotADirectoryError, match="file is a file, and a run needs a folder") as caught:
+            single.save(folder)
+        assert caught.value.__cause__ is None and len(caught.traceback) <= 4
     assert file.read_text(encoding="utf-8") == "in the way"
     assert gx.load(single.save(tmp_path / "elsewhere")).fun == single.fun

@@ -73,12 +73,8 @@ RESTARTS: dict[str, Restarts] = {
 
 def get(name: str, **settings: Any) -> Algorithm:
     """Build the algorithm of that name, with some of its hyper-parameters set."""
-    kind = (ALGORITHMS | MODEL_ALGORITHMS)[find_name(name)]
-    names = [f.name for f in dataclasses.fields(kind)]
-    for setting in settings:
-        if setting not in names:
-            raise InputError(f"{name} has no hyper-parameter {setting!r}; available: {', '.join(names)}.")
-    return kind(**settings)
+    algorithm: Algorithm = (ALGORITHMS | MODEL_ALGORITHMS)[find_name(name)](**settings)
+    return algorithm
 
 
 def find_name(name: str) -> str:

@@ -21,7 +21,7 @@ from galapax import algorithms as registry
 from galapax import problems as problem_registry
 from galapax.api.minimize import minimize
 from galapax.core.algorithm import Algorithm
-from galapax.core.checks import check_bool, check_finite, check_integer, clean_name, items
+from galapax.core.checks import check_bool, check_finite, check_integer, clean_name, items, pluralize
 from galapax.core.errors import InputError
 from galapax.core.hints import KEYWORDS, find_answers, unknown_keyword_error
 from galapax.core.options import Compute, Options, suggest_keywords
@@ -140,7 +140,7 @@ def _study(
         labels=[labels[i] for i in computed],
         results=[measure_hypervolumes(result) for result in results if result is not None],
         targets=[None if target is None else float(target)] * len(computed),
-        message=message(stopped, len(computed), len(results), "settings"),
+        message=message(stopped, len(computed), len(results), "setting", "settings"),
         stop=stopped or Stop.BUDGET,
     )
 
@@ -166,11 +166,11 @@ def cells(
     return axis_labels, [{name: _label(v) for name, v in swept.items()} for swept in combinations], solvers
 
 
-def message(stopped: Stop | None, n_started: int, n_total: int, what: str) -> str:
+def message(stopped: Stop | None, n_started: int, n_total: int, singular: str, plural: str) -> str:
     """Say how a study ended."""
     if stopped is None:
-        return f"All {n_total} {what} completed."
-    return f"Stopped by {stopped.by}: {n_started} of {n_total} {what} were started; the last one may be incomplete."
+        return f"{'All ' if n_total > 1 else ''}{pluralize(n_total, singular, plural)} completed."
+    return f"Stopped by {stopped.by}: {n_started} of {n_total} {plural} were started; the last one may be incomplete."
 
 
 def _fields(algorithm: Algorithm) -> list[str]:
@@ -267,7 +267,9 @@ def compare(
         labels=labels,
         results=results,
         targets=[targets[labels_of_cell["problem"]] for labels_of_cell in labels],
-        message=message(stopped, len(results), len(tasks), "pairs of problem and algorithm"),
+        message=message(
+            stopped, len(results), len(tasks), "pair of problem and algorithm", "pairs of problem and algorithm"
+        ),
         paired=paired,
         stop=stopped or Stop.BUDGET,
     )

@@ -207,15 +207,28 @@ class OverScenarios:
 
     def __call__(self, x: Any, points: np.ndarray | Array) -> Any:
         if self.called:
-            return np.array([self.function(x, self.uncertain.arguments(y)) for y in np.asarray(points)], np.float64)
+            return np.array([self._call(x, y) for y in np.asarray(points)], np.float64)
 
         def one(y: Any) -> Array:
-            parts = jax.tree.leaves(self.function(x, self.uncertain.arguments(y)))
+            parts = jax.tree.leaves(self._call(x, y))
             return jnp.concatenate([jnp.ravel(part) for part in parts]) if len(parts) > 1 else jnp.asarray(parts[0])
 
         y = jnp.asarray(points)
         tile = TILE_SCENARIOS if devices.on_cpu() else ACCELERATOR_TILE_SCENARIOS
         return jax.vmap(one)(y) if len(y) <= tile else jax.lax.map(one, y, batch_size=tile)
+
+    def _call(self, x: Any, y: Any) -> Any:
+        try:
+            return self.function(x, self.uncertain.arguments(y))
+        except KeyError as error:
+            names, key = self.uncertain.names, error.args[0] if error.args else None
+            if names is None or not isinstance(key, int | slice):
+                raise
+            listed = ", ".join(f"u[{name!r}]" for name in names)
+            raise InputError(
+                f"the uncertain quantities were given in a dict, so the function gets them in one, u: write {listed}, "
+                f"not u[{key!r}]."
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ which search follows when one has ended.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
@@ -97,8 +98,10 @@ class Algorithm(Generic[S]):
         for name in settings:
             if name not in names:
                 matches = [answer for answer in find_answers(name, HYPERPARAMETERS) if answer in names]
-                hint = f"write {' or '.join(matches)}" if matches else f"it has {', '.join(names)}"
-                raise UnknownArgument(f"{cls.__name__} has no hyper-parameter {name!r}: {hint}.")
+                near = difflib.get_close_matches(name, names, n=1, cutoff=0.65)
+                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}."
+                hint = f"write {' or '.join(matches)}." if matches else hint
+                raise UnknownArgument(f"{cls.__name__} has no hyper-parameter {name!r}: {hint}")
         return super().__new__(cls)
 
     @property

@@ -98,6 +98,7 @@ KEYWORDS = {
     "write eq_tolerance": "constraint_tolerance ConstraintTolerance ctol cv_eps",
     "write gx.integer(0, 10) in bounds, or use galapax.compat.scipy.minimize": "integrality intcon vtype",
     "write callback, a function of a Progress; returning True stops the run": "callbacks callback_fn output_function",
+    "write callback=gx.callbacks.Every(function, generations=10), or seconds=": "every",
     "write on_failure, as in on_failure='worst'": "catch error_score",
     "write vectorized": "vectorised elementwise vectorize",
     "use gx.Optimizer, whose trials have report(value, step) and should_prune()": "pruner prune pruning",
@@ -171,6 +172,7 @@ RESULT_ATTRIBUTES = {
     "X and F, the front": "best_trials pareto_front pareto front pareto_set",
     "plot()": "show draw figure",
     "save(folder), which writes report.html": "report to_html write_report save_report to_csv export",
+    'algorithm="ehvi" (or gx.EHVI()), whose result has one': "forecast",
     "importances()": "importance feature_importances_ param_importances get_param_importances",
 }
 STUDY_ATTRIBUTES = {
@@ -180,6 +182,7 @@ STUDY_ATTRIBUTES = {
     "to_dataframe(), a row for each run of each cell": "trials trials_dataframe cv_results_ dataframe df data",
     "save(folder), with tables as CSV, Markdown and LaTeX": "to_csv to_latex export",
     "ranks()": "friedman average_ranks",
+    "plot.critical_difference()": "critical_difference nemenyi",
     "tests(problem)": "p_values pvalues wilcoxon",
     "plot()": "show draw figure",
 }

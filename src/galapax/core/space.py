@@ -562,7 +562,7 @@ def _suggest_variable(value: object) -> str:
     if isinstance(value, range) and len(value) > 1:
         step = f", step={value.step}" if value.step > 1 else ""
         return f"gx.integer({min(value)}, {max(value)}{step})"
-    if isinstance(value, list | tuple) and len(value) > 2:
+    if isinstance(value, list | tuple) and (len(value) > 2 or (value and all(isinstance(v, str) for v in value))):
         return f"gx.choice(*{abbreviate(value)}) for one of these values"
     return "gx.real(lower, upper), gx.integer(lower, upper), gx.choice(...) or gx.boolean()"
 
@@ -577,7 +577,8 @@ def as_space(bounds: object, argument: str = "bounds") -> Space:
     variables = []
     for i, (name, variable) in enumerate(pairs):
         if not isinstance(variable, Variable):
-            if not isinstance(variable, list | tuple | np.ndarray) or len(variable) != 2:
+            is_pair = isinstance(variable, list | tuple | np.ndarray) and len(variable) == 2
+            if not is_pair or any(isinstance(limit, str) for limit in variable):
                 raise InputError(
                     f"{argument} has {abbreviate(variable)} for variable {i if name is None else repr(name)}; give "
                     f"{_suggest_variable(variable)}."

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from galapax.core.algorithm import Forecast
-from galapax.core.checks import HTMLRepr, abbreviate
+from galapax.core.checks import HTMLRepr, abbreviate, check_integer, pluralize
 from galapax.core.errors import InputError, warn
 from galapax.core.hints import RESULT_ATTRIBUTES, attribute_error, find_answers
 from galapax.core.problem import Population, ProblemDescription, objective_signs
@@ -82,7 +82,7 @@ class History(HTMLRepr):
     def __repr__(self) -> str:
         runs = "" if self.runs is None else f", {self.runs} runs"
         names = ", ".join(f.name for f in fields(self) if getattr(self, f.name) is not None)
-        return f"History({len(self)} generations{runs}: {names})"
+        return f"History({pluralize(len(self), 'generation')}{runs}: {names})"
 
     def _map_arrays(self, function: Callable[[np.ndarray], np.ndarray]) -> History:
         shared = ("generation",) if self.nfev.ndim == 2 else ("generation", "nfev")
@@ -228,7 +228,8 @@ class Result(dict[str, Any], HTMLRepr):
     ineq, eq: constraint values at x. population, population_fitness: the survivors (of the best run).
     plot: figures of all this, see `view.accessor.Plot`.
     snapshots: {generation: Population} as requested; with several runs, the runs are the first axis.
-    history: see History (of the best run). runs: see Runs; None for a single run. seed: repeats the run.
+    history: see History (of the best run). runs: see Runs; None for a single run, which the entries above describe.
+    seed: repeats the run.
     timings: seconds for "compile", "run" (the generations, of which "device" was spent waiting for the device) and
     "host" (everything else); "held" by a live page, if any.
     settings: what was requested. derived: {name: number} at x, if the problem defines any.
@@ -404,7 +405,7 @@ class Result(dict[str, Any], HTMLRepr):
             )
         evaluations = self["evaluations"]
         values = evaluations.fun.reshape(len(evaluations), -1)
-        if not 0 <= objective < values.shape[1]:
+        if check_integer(objective, "objective", 0, "the objectives are counted from 0") >= values.shape[1]:
             raise InputError(f"objective must be below {values.shape[1]}, the number of objectives; got {objective!r}.")
         sound = ~evaluations.failed & np.isfinite(values[:, objective])
         if sound.sum() < MIN_IMPORTANCE_POINTS:

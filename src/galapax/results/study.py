@@ -61,12 +61,16 @@ class Study(HTMLRepr):
                 f"a cell is identified by {' and '.join(self.axes)}; got {', '.join(labels) or 'nothing'}."
             )
         for name, value in labels.items():
-            if value not in self.axes[name]:
-                raise InputError(f"{name} is one of {', '.join(map(str, self.axes[name]))}; got {value!r}.")
+            self._check_label(name, value)
         for cell_labels, result in self:
             if cell_labels == labels:
                 return result
         raise InputError(f"the study stopped before this cell was computed: {self.message}")
+
+    def _check_label(self, axis: str, value: object) -> None:
+        """Refuse a value that an axis does not have."""
+        if value not in self.axes[axis]:
+            raise InputError(f"{axis} is one of {', '.join(map(str, self.axes[axis]))}; got {value!r}.")
 
     @property
     def value(self) -> str:
@@ -174,6 +178,9 @@ class Study(HTMLRepr):
         """All pairs of algorithms on one problem: Mann-Whitney (Wilcoxon's signed ranks if paired), with Holm's
         correction, and the effect size of Vargha and Delaney.
         """
+        if self.kind != "comparison":
+            raise InputError("tests are of the algorithms that gx.compare ran on a problem, and this study is a sweep.")
+        self._check_label("problem", problem)
         samples = {name: scores(result) for name, result in self.along("algorithm", problem=problem).items()}
         if self.paired:  # where a study was stopped, the runs that all of them made
             n_common = min(map(len, samples.values()))

@@ -56,6 +56,13 @@ def save(source: Result | Study, folder: str | Path, pictures: Drawings | None =
     pictures: further files and what writes each, given its path: figures, a page, tables in other formats.
     """
 
+    file = next((path for path in (Path(folder), *Path(folder).parents) if path.exists() and not path.is_dir()), None)
+    if file is not None:
+        raise NotADirectoryError(
+            f"The run could not be saved to {folder}: {file} is a file, and a run needs a folder; give another name. "
+            "The result itself is intact."
+        )
+
     def write_numbers(stage: Path) -> None:
         for name, text in csv_files(source).items():
             (stage / name).write_text(text, encoding="utf-8", newline="")

@@ -477,7 +477,7 @@ def study_ranks(study: Study) -> CriticalDifference:
     if not has_ranks(study):
         raise InputError(
             "average ranks need a comparison of at least two algorithms on at least two problems, every algorithm on "
-            f"every problem. {study.message}"
+            f"every problem; this study has {study.extent}. {study.message if study.stop.early else ''}".rstrip()
         )
     test, names = study.ranks(), [str(name) for name in study.axes["algorithm"]]
     order = np.argsort(test.average_ranks, kind="stable")
