@@ -253,3 +253,24 @@ def test_settings_have_separators_and_the_population_that_was_used():
     result = gx.minimize(lambda x: x[0] ** 2, [(-1, 1)], "de", max_evaluations=1000, polish=False)
     assert result.settings["population"] == len(result.population)
     assert result.message.startswith("Stopped: evaluation limit (1,000) reached")
+
+
+def test_a_search_without_a_population_shows_its_evaluations_instead():
+    def fun(x):
+        return {"fun": float(np.sum((x - 1) ** 2)), "ineq": x[0] - 0.5}
+
+    result = gx.minimize(fun, [(-5, 5)] * 3, blackbox=True, max_evaluations=40, seed=0)
+    text = report.render_result(result)
+    numbers = numbers_of(text)
+    assert not re.search(r">(Maps|Last population)</h2>|of the population", text)
+    charts = {chart["file"]: chart for chart in numbers["charts"].values()}
+    values, places = charts["values"], charts["evaluations"]
+    drawn = {series["name"]: np.array(series["y"], float) for series in values["series"]}
+    assert list(drawn) == ["evaluation", "infeasible", "best so far"]
+    assert np.where(result.evaluations.ineq[:, 0] > 0, drawn["infeasible"], drawn["evaluation"]) == pytest.approx(
+        result.evaluations.fun, rel=1e-6
+    )
+    assert drawn["best so far"] == pytest.approx(np.fmin.accumulate(drawn["evaluation"]), nan_ok=True)
+    table, best = numbers["tables"]["evaluations"], places["marks"][0]["row"]
+    assert len(table["data"][0]) == 40 and [c[best] for c in table["data"][:3]] == pytest.approx(result.x, rel=1e-5)
+    assert "evaluations.csv" in text

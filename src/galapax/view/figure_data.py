@@ -40,6 +40,7 @@ from galapax.results.study import (
     scores,
     value_name,
 )
+from galapax.view import maps
 
 MAX_MARKED_RESTARTS = 60  # of a run, in a chart
 RESTART_NAME = "restart"
@@ -234,6 +235,40 @@ def refinement_generations(result: Result) -> list[int]:
     if result.runs is None or history is None:
         return list(result.get("refinements", []))
     return [len(history)] if len(history) > result.runs.nit.max() else []
+
+
+class EvaluatedPoints(NamedTuple):
+    """What a black box returned for a run of one objective, point by point in the order of the evaluations."""
+
+    rows: np.ndarray  # (n,) of result.evaluations
+    values: np.ndarray  # (n,) as the convergence is drawn; NaN for a failure
+    infeasible: np.ndarray  # (n,) bool
+    best: np.ndarray  # (n,) the best of the feasible ones so far, NaN before there is one
+    name: str  # of these values
+    log: bool  # whether they are drawn on a logarithmic scale
+
+
+def has_population(result: Result) -> bool:
+    """Whether there is more than one individual to show: a search by models goes from point to point."""
+    return len(result.population) > 1
+
+
+def evaluated_points(result: Result) -> EvaluatedPoints | None:
+    """The evaluations of a black box, of an ensemble those of its best run; None where there are none to draw."""
+    if "evaluations" not in result or np.ndim(result.fun) or "minima" in result:
+        return None
+    evaluations, runs = result.evaluations, all_runs(result)
+    best_run = runs.number[maps.best_run_row(result)]
+    rows = np.flatnonzero((evaluations.run < 0) | (evaluations.run == best_run))
+    values = np.asarray(evaluations.fun, np.float64)[rows]
+    values = np.where(evaluations.failed[rows] | ~np.isfinite(values), np.nan, values)
+    if not np.isfinite(values).any():
+        return None
+    infeasible = np.zeros(len(rows), bool) if evaluations.violation is None else ~(evaluations.violation[rows] <= 0)
+    best = np.where(infeasible | np.isnan(values), np.inf, result.sign * values)
+    best, name = distance(result, _inf_to_nan(result.sign * np.minimum.accumulate(best)))
+    name = objective_names(result)[0] if best_known(result) is None else name
+    return EvaluatedPoints(rows, distance(result, values)[0], infeasible, best, name, needs_log_scale(best))
 
 
 def restart_generations(result: Result) -> list[int]:

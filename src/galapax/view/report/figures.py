@@ -211,7 +211,12 @@ def add_convergence(out: ReportPage, result: Result) -> None:
         if len(curve.best) == 1 and curve.margin is not None:
             low, high = (json_numbers(curve.values[0] + way * curve.margin[0]) for way in (-1, 1))
             series[0]["bands"] = [{"name": "95 % interval", "low": low, "high": high, "opacity": 0.25}]
-        if len(curve.best) == 1 and history.violation is None and "F" not in result:
+        if (
+            len(curve.best) == 1
+            and history.violation is None
+            and "F" not in result
+            and figure_data.has_population(result)
+        ):
             series += _population_series(result, history)
         file = f"convergence{'' if objective is None else f'-{objective + 1}'}"
         spec = line_chart(history, series, curve.name, curve.log, file)
@@ -228,7 +233,7 @@ def add_convergence(out: ReportPage, result: Result) -> None:
         series = band_series(violation, "least violation" if len(violation) == 1 else "median")
         spec = line_chart(history, series, "violation", figure_data.needs_log_scale(violation), "violation")
         out.chart(spec, describe_bands(violation))
-    if history.feasible_share is not None:
+    if history.feasible_share is not None and figure_data.has_population(result):
         out.add("<h3>Feasible share of the population</h3>")
         share = np.atleast_2d(np.asarray(history.feasible_share, np.float64))
         series = band_series(share, "share" if len(share) == 1 else "median")
@@ -354,37 +359,80 @@ def _best_run(result: Result) -> int:
 def add_population(out: ReportPage, result: Result) -> None:
     """Add a scatter chart of the last population over two variables of the reader's choice."""
     x, fitness = np.asarray(result.population, np.float64), np.asarray(result.population_fitness, np.float64)
-    names = [*figure_data.labels(result.problem), *figure_data.objective_names(result)]
     if result.problem.dim < 2:
         return
     d = min(result.problem.dim, MAX_POINT_COLUMNS - 1)
     rows = maps.thin_indices(len(x), min(2000, MAX_TABLE_NUMBERS // (2 * d)))
     if np.isfinite(fitness).any() and not result.problem.constrained:
         rows = np.union1d(rows, [np.argmin(np.where(np.isfinite(fitness), result.sign * fitness, np.inf))])
-    columns = [*x[rows].T[:d], fitness[rows]]
-    column_names = [*names[:d], names[-1]]
     background = landscape_image(result)
     points = "last population" if "minima" not in result else "minima" if result.sign > 0 else "maxima"
     out.section(f"Landscape and {points}" if background else points.capitalize())
-    out.tables["population"] = {
-        "names": column_names, "data": [json_numbers(column, 6) for column in columns], "labels": {}, "total": len(x),
-        "number": rows.tolist(), "file": "population", "what": "individuals", "title": f"The {points}",
-        "words": _choice_labels(result.problem, 0, d),
-    }  # fmt: skip
-    spec = {
-        "kind": "scatter", "file": "population", "table": "population", "tall": 0.5, "one": "individual",
-        "what": f"{len(rows):,} of {len(x):,} individuals" if len(rows) < len(x) else f"{len(x):,} individuals",
-        "use": {"x": 0, "y": 1, "z": -1, "colour": d}, "choices": list(range(d + 1)), "marks": [],
-        "tip": [d, *range(min(d, MAX_TOOLTIP_LINES - 1))],
-        "more": f"… {d + 1 - MAX_TOOLTIP_LINES} more" * (d + 1 > MAX_TOOLTIP_LINES),
-        "alt": f"The {points} over two variables",
-    }  # fmt: skip
+    spec = _point_chart(out, result, x, fitness, rows, "population", "individual")
+    spec["alt"] = f"The {points} over two variables"
     note = "The colour shows the value of the individual."
     if background:
         spec |= {"ground": background}
         striped = " Infeasible regions are striped." if result.ineq is not None else ""
         note += f" Behind the points is the objective: darker is better.{striped}"
     out.chart(spec, note, hint="Choose the variables above.")
+
+
+def add_evaluations(out: ReportPage, result: Result) -> None:
+    """Add what a black box returned, evaluation by evaluation, and where: for a search that has no population."""
+    points = figure_data.evaluated_points(result)
+    if points is None:
+        return
+    run_note = f" Those of run {_best_run(result)}, the best." if result.runs is not None else ""
+    out.section("Evaluations")
+    kept = early_dense_indices(len(points.rows), MAX_CURVE_POINTS)
+    series: list[ChartSpec] = [
+        {"name": name, "c": colour, "x": 0, "y": json_numbers(values[kept]), "dots": True}
+        for name, colour, values in (
+            ("evaluation", 1, np.where(points.infeasible, np.nan, points.values)),
+            ("infeasible", 4, np.where(points.infeasible, points.values, np.nan)),
+        )
+        if np.isfinite(values).any()
+    ]
+    series.append({"name": "best so far", "c": 0, "x": 0, "y": json_numbers(points.best[kept])})
+    spec: ChartSpec = {
+        "kind": "lines", "file": "values", "series": series, "xs": [(kept + 1).tolist()],
+        "x": {"name": "evaluation", "log": False}, "y": {"name": points.name, "log": points.log},
+        "alt": f"{points.name} by evaluation, from 1 to {len(points.rows)}",
+    }  # fmt: skip
+    out.chart(spec, f"One dot for each evaluation that gave a value.{run_note}", title="Values")
+    x = np.asarray(result.evaluations.x, np.float64)[points.rows]
+    fun = np.asarray(result.evaluations.fun, np.float64)[points.rows]
+    best = np.flatnonzero((x == result.x).all(axis=1))[:1]
+    rows = np.union1d(maps.thin_indices(len(x), MAX_FRONT_ROWS // 2), best).astype(int)
+    spec = _point_chart(out, result, x, fun, rows, "evaluations", "evaluation")
+    spec["marks"] = [{"row": row, "kind": "knee", "short": "best"} for row in np.searchsorted(rows, best).tolist()]
+    spec["alt"] = "The evaluated points over two variables"
+    note = "The colour shows the value of the point."
+    out.chart(spec, note, title="Where they are", hint="Choose the variables above.")
+
+
+def _point_chart(
+    out: ReportPage, result: Result, x: np.ndarray, values: np.ndarray, rows: np.ndarray, table: str, word: str
+) -> ChartSpec:
+    """Add a table of points (n, d) with their values, and specify its scatter chart over two variables.
+
+    rows: those that the page has. table: the name of the table and of its file. word: what one point is.
+    """
+    d = min(result.problem.dim, MAX_POINT_COLUMNS - 1)
+    names = [*figure_data.labels(result.problem)[:d], figure_data.objective_names(result)[-1]]
+    out.tables[table] = {
+        "names": names, "data": [json_numbers(column, 6) for column in (*x[rows].T[:d], values[rows])], "labels": {},
+        "total": len(x), "number": rows.tolist(), "file": table, "what": f"{word}s", "title": f"The {word}s",
+        "words": _choice_labels(result.problem, 0, d),
+    }  # fmt: skip
+    return {
+        "kind": "scatter", "file": table, "table": table, "tall": 0.5, "one": word,
+        "what": f"{len(rows):,} of {len(x):,} {word}s" if len(rows) < len(x) else f"{len(x):,} {word}s",
+        "use": {"x": 0, "y": 1, "z": -1, "colour": d}, "choices": list(range(d + 1)), "marks": [],
+        "tip": [d, *range(min(d, MAX_TOOLTIP_LINES - 1))],
+        "more": f"… {d + 1 - MAX_TOOLTIP_LINES} more" * (d + 1 > MAX_TOOLTIP_LINES),
+    }  # fmt: skip
 
 
 # --- curves by generation ---------------------------------------------------------------------------------------------

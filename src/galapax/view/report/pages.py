@@ -69,10 +69,13 @@ def render_result(result: Result) -> str:
     figures.add_convergence(out, result)
     if result.runs is not None:
         figures.add_runs(out, result)
-    if illumination is None and "minima" not in result:
-        figures.add_maps(out, result)
-    if "F" not in result:
-        figures.add_population(out, result)
+    if not figure_data.has_population(result):
+        figures.add_evaluations(out, result)
+    else:
+        if illumination is None and "minima" not in result:
+            figures.add_maps(out, result)
+        if "F" not in result:
+            figures.add_population(out, result)
     _add_importances(out, result)
     _add_problem(out, result)
     out.section("Cost")
@@ -259,6 +262,8 @@ def _result_files(result: Result) -> dict[str, str]:
     files = {"result.json": "answer, settings and timings", "population.csv": "the last population"}
     if result.history is not None:
         files["history.csv"] = "values by generation" + (" of the best run" if result.runs is not None else "")
+    if "evaluations" in result:
+        files["evaluations.csv"] = "every call of the black box"
     if "F" in result:
         files["front.csv"] = "the front with its recipes"
     if result.runs is not None:

@@ -29,7 +29,7 @@ function addCurveLegend(chart, spec, hidden) {  // of several curves each name h
       return;
     }
     const button = addElement(chart.legend, "button", { type: "button", "aria-pressed": "true", title: "Show or hide" });
-    addLegendEntry(chart, s.name, paintLine(seriesColour(s.c), DASHES[s.dash || 0]), button);
+    addLegendEntry(chart, s.name, s.dots ? (svg) => drawDots(svg, [[13, 6]], 6, seriesColour(s.c)) : paintLine(seriesColour(s.c), DASHES[s.dash || 0]), button);
     button.addEventListener("click", () => {
       hidden.has(i) ? hidden.delete(i) : hidden.add(i);
       button.setAttribute("aria-pressed", !hidden.has(i));
@@ -47,6 +47,12 @@ function curveExtent(spec, shown, xlog, ylog) {  // [least y, most y, least x, m
   return [low, high, first, last];
 }
 
+function drawValues(layer, place, x, y, colour) {  // values as dots, those that the axes can show
+  const points = x.map((v, i) => [place.x.at(v), y[i] === null ? NaN : place.y.at(y[i])]).filter((p) => p.every(isNumber));
+  const group = addElement(layer, "g");
+  drawDots(group, points, x.length > 300 ? 3.5 : 5, colour);
+  return group;
+}
 function addLineChart(figure, spec) {
   const chart = createChart(figure, spec), hidden = new Set();
   let ylog = spec.y.log, xlog = spec.x.log, at = -1;
@@ -65,7 +71,8 @@ function addLineChart(figure, spec) {
     for (const s of shown) {
       for (const b of [...(s.bands || [])].reverse()) drawBand(layer, place, spec.xs[s.x], b.low, b.high, seriesColour(s.c), b.opacity);
     }
-    paths = shown.map((s) => drawCurve(layer, place, spec.xs[s.x], s.y, seriesColour(s.c), { width: s.thin ? 1.2 : 2, dash: DASHES[s.dash || 0], step: s.step }));
+    paths = shown.map((s) => s.dots ? drawValues(layer, place, spec.xs[s.x], s.y, seriesColour(s.c))
+      : drawCurve(layer, place, spec.xs[s.x], s.y, seriesColour(s.c), { width: s.thin ? 1.2 : 2, dash: DASHES[s.dash || 0], step: s.step }));
     (spec.marks || []).forEach((mark, i) => drawEvent(svg, place, mark.x, mark.text, i));
     marks = addElement(svg, "g");
     chart.hideTip();
