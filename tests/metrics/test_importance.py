@@ -99,3 +99,19 @@ def test_importances_are_refused_where_nothing_is_known():
     optimizer.tell(RNG.random((200, 2)), RNG.random(200))
     with pytest.warns(UserWarning, match="importances are uncertain"):
         optimizer.best.importances()
+
+
+def weighted_sum(x):
+    return 4 * (x[0] - 1) ** 2 + 2 * (x[1] - 1) ** 2 + (x[2] - 1) ** 2
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_search_that_saw_little_of_the_box_says_so_and_others_do_not(seed, recwarn):
+    options = {"blackbox": True, "seed": seed, "max_evaluations": 60}
+    gathered = gx.minimize(weighted_sum, [(-5, 5)] * 3, **options)
+    with pytest.warns(UserWarning, match="60 evaluations cover the box no better than 20 uniform points"):
+        gathered.importances()
+    recwarn.clear()
+    for algorithm in ("random", "de"):
+        shares = gx.minimize(weighted_sum, [(-5, 5)] * 3, algorithm, population=20, **options).importances()
+        assert shares["x1"] > shares["x3"] and not recwarn.list

@@ -274,3 +274,13 @@ def test_a_search_without_a_population_shows_its_evaluations_instead():
     table, best = numbers["tables"]["evaluations"], places["marks"][0]["row"]
     assert len(table["data"][0]) == 40 and [c[best] for c in table["data"][:3]] == pytest.approx(result.x, rel=1e-5)
     assert "evaluations.csv" in text
+
+
+def test_importances_that_the_evaluations_do_not_support_are_left_out_with_the_reason():
+    options = {"blackbox": True, "max_evaluations": 60, "seed": 0}
+    gathered, spread = (
+        report.render_result(gx.minimize(lambda x: float(np.sum((x - 1) ** 2)), [(-5, 5)] * 3, *algorithm, **options))
+        for algorithm in ((), ("random",))
+    )
+    assert "Not shown: the importances are uncertain" in gathered and "variable, for objective" not in gathered
+    assert "Not shown" not in spread and "variable, for objective" in spread

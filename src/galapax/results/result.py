@@ -16,6 +16,7 @@ from galapax.core.errors import InputError, warn
 from galapax.core.hints import RESULT_ATTRIBUTES, attribute_error, find_answers
 from galapax.core.problem import Population, ProblemDescription, objective_signs
 from galapax.core.stop import Stop
+from galapax.metrics.coverage import covers_as_uniform
 from galapax.metrics.importance import total_effects
 from galapax.metrics.statistics import expected_running_time, wilson_interval
 from galapax.results.front import Ask, ask_in_terminal, choose_by_asking
@@ -377,7 +378,8 @@ class Result(dict[str, Any], HTMLRepr):
         The number is the share of the objective's variance in which the variable takes part, alone or with others, in
         regression trees that are fitted to the evaluations: see `galapax.metrics.importance`. These add up to more than
         1 where variables interact. Where the search has hardly been, effects are underestimated; random search
-        (`algorithm="random"`) has been everywhere. objective: which, of several.
+        (`algorithm="random"`) has been everywhere. A warning says where the evaluations cover too little of the box, or
+        explain too little. objective: which, of several.
         """
         x, values = self._evaluated(objective)
         problem, space = self.problem, self.problem.space
@@ -386,10 +388,17 @@ class Result(dict[str, Any], HTMLRepr):
             names = [name for name, v in zip(names, space.variables, strict=True) if not v.is_fixed]
             box = space.genes
         genes = x if space is None else np.asarray(space.encode(x))
-        unordered = np.zeros(genes.shape[1], bool) if box.grid is None else box.grid.unordered
+        is_real = np.zeros(genes.shape[1], bool)
+        discrete, unordered = (is_real, is_real) if box.grid is None else (box.grid.discrete, box.grid.unordered)
         lower, upper = np.asarray(box.lower, np.float64), np.asarray(box.upper, np.float64)
         effects, explained = total_effects(genes, values, lower, upper, unordered)
-        if explained < MIN_EXPLAINED_VARIANCE:
+        n_uniform = min(MIN_IMPORTANCE_POINTS, len(x) // 2)  # half: uniform points differ in how well they cover a box
+        if not covers_as_uniform(genes, lower, upper, discrete, n_uniform):
+            warn(
+                f"the importances are uncertain: these {len(x)} evaluations cover the box no better than {n_uniform} "
+                'uniform points would, as most are close together; evaluate with algorithm="random" to be sure.'
+            )
+        elif explained < MIN_EXPLAINED_VARIANCE:
             warn(
                 f"the importances are uncertain: trees fitted to these {len(x)} evaluations explain "
                 f"{max(0.0, explained):.0%} of the variance over the box."

@@ -250,7 +250,7 @@ class EvaluatedPoints(NamedTuple):
 
 def has_population(result: Result) -> bool:
     """Whether there is more than one individual to show: a search by models goes from point to point."""
-    return len(result.population) > 1
+    return len(result.population) > 1 or "minima" in result
 
 
 def evaluated_points(result: Result) -> EvaluatedPoints | None:
@@ -560,15 +560,20 @@ def attainment(results: dict[str, Result], shares: Sequence[float]) -> list[Atta
     return out
 
 
-def importances(result: Result, objective: int = 0) -> dict[str, float]:
-    """How much each variable matters; empty where the evaluations do not say."""
+def importances(result: Result, objective: int = 0) -> tuple[dict[str, float], str]:
+    """How much each variable matters, and why the evaluations do not say, where that may surprise.
+
+    Empty of what is no black box, or has too few evaluations or too many variables.
+    """
     if result.problem.dim > MAX_IMPORTANCE_VARIABLES:
-        return {}
+        return {}, ""
     try:
         with warnings.catch_warnings(action="error"):
-            return result.importances(objective)
-    except (InputError, UserWarning):  # no black box, too few evaluations, or they explain too little
-        return {}
+            return result.importances(objective), ""
+    except InputError:
+        return {}, ""
+    except UserWarning as doubt:
+        return {}, str(doubt)
 
 
 class HeatMap(NamedTuple):

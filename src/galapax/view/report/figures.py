@@ -211,12 +211,8 @@ def add_convergence(out: ReportPage, result: Result) -> None:
         if len(curve.best) == 1 and curve.margin is not None:
             low, high = (json_numbers(curve.values[0] + way * curve.margin[0]) for way in (-1, 1))
             series[0]["bands"] = [{"name": "95 % interval", "low": low, "high": high, "opacity": 0.25}]
-        if (
-            len(curve.best) == 1
-            and history.violation is None
-            and "F" not in result
-            and figure_data.has_population(result)
-        ):
+        is_single = len(curve.best) == 1 and figure_data.has_population(result)
+        if is_single and history.violation is None and "F" not in result:
             series += _population_series(result, history)
         file = f"convergence{'' if objective is None else f'-{objective + 1}'}"
         spec = line_chart(history, series, curve.name, curve.log, file)

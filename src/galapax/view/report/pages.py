@@ -167,7 +167,10 @@ def _add_importances(out: ReportPage, result: Result) -> None:
     """Add how much each variable matters, of a black box with enough evaluations."""
     tables = []
     for objective, name in enumerate(figure_data.objective_names(result)):
-        shares = figure_data.importances(result, objective)
+        shares, doubt = figure_data.importances(result, objective)
+        if doubt:
+            out.section("Which variables matter")
+            out.add(f"<p>{escape(f'Not shown: {doubt}')}</p>")
         if not shares:
             return
         rows: list[list[str]] = []
