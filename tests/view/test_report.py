@@ -284,3 +284,21 @@ def test_importances_that_the_evaluations_do_not_support_are_left_out_with_the_r
     )
     assert "Not shown: the importances are uncertain" in gathered and "variable, for objective" not in gathered
     assert "Not shown" not in spread and "variable, for objective" in spread
+
+
+def test_a_map_is_told_as_a_map_and_not_as_a_front(tmp_path):
+    found = gx.illuminate(
+        lambda x: x[0] ** 2 + x[2] ** 2, [(-1, 1)] * 3, measures=lambda x: x[:2], ranges=[(-1, 1)] * 2, cells=(6, 5),
+        ineq=lambda x: x[0] - 0.9, generations=5,
+    )  # fmt: skip
+    loaded = gx.load(found.save(tmp_path / "run"))
+    page = report.render_result(loaded)
+    first, second = found.describe_map()
+    assert first == f"{len(found)} of 30 cells have an elite ({100 * found.coverage:.1f} %)" and "best elite" in second
+    for text in (repr(loaded), loaded._repr_html_(), page):
+        shown = re.sub(r"<(script|style).*?</\1>", "", text, flags=re.S).replace("front.csv", "")
+        assert first in shown and not re.search(r"\b(front|knee|Front|objectives)\b", shown)
+    assert "Minimise fun in each cell of a map of 2 measures (measure1, measure2) over 3 variables" in page
+    assert "The best elite</h2>" in page and "At the best elite: " in page and "coverage" in page
+    assert [c["y"]["name"] for c in numbers_of(page)["charts"].values() if c["file"].startswith("conv")] == ["best fun"]
+    assert [axes.get_ylabel() for axes in loaded.plot.convergence().axes] == ["best fun"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from galapax.core.errors import InputError
-from galapax.results.result import Result
+from galapax.results.result import Result, describe_coverage, has_cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,11 +89,6 @@ class Minima(HTMLRepr):
 
 
 # --- the grid of `gx.illuminate`: the best solution of each kind ------------------------------------------------------
-
-
-def has_cells(result: Result) -> bool:
-    """Whether a result is that of `illuminate`."""
-    return "cells" in result.settings.get("hyperparameters", {})
 
 
 class Illumination:
@@ -178,12 +173,16 @@ class Illumination:
     def __len__(self) -> int:
         return len(self.fun)
 
-    def __repr__(self) -> str:
-        total = int(np.prod(self.cells))
-        lines = [f"{len(self):,} of {total:,} cells have an elite ({100 * self.coverage:.1f} %)."]
+    def describe_map(self) -> list[str]:
+        """Say in sentences how much of the map is filled, and which elite is the best."""
+        sentences = [describe_coverage(self.result)]
         if len(self):
-            best = self.best
-            facts = ", ".join(f"{n} {v:.6g}" for n, v in zip(self.names, self.measures[best], strict=True))
-            lines.append(f"best value: {self.fun[best]:.10g}, at {facts}")
+            measures = zip(self.names, self.measures[self.best], strict=True)
+            facts = ", ".join(f"{name} {value:.6g}" for name, value in measures)
+            sentences.append(f"best elite: {self.fun[self.best]:.10g}, at {facts}")
+        return sentences
+
+    def __repr__(self) -> str:
+        lines = self.describe_map()
         lines.append(f"evaluations: {self.result.nfev:,}, generations: {self.result.nit:,}")
         return "\n".join(lines)

@@ -468,7 +468,9 @@ class Result(dict[str, Any], HTMLRepr):
             lines.append(f"{'robust':>10}: {report!r}")
         for failed in self.get("failures", ())[:2]:
             lines.append(f"{'failed':>10}: {failed.error}, at x = {_format_value(failed.x)}")
-        if "F" in self:
+        if has_cells(self):
+            lines.append(f"{'map':>10}: {describe_coverage(self)}; x is the best elite, fun its value and measures")
+        elif "F" in self:
             contents = f"{len(self.F)} points in X and F; x and fun are its knee" if len(self.F) else "empty"
             lines.append(f"{'front':>10}: {contents}")
         runs: Runs | None = self.get("runs")
@@ -478,6 +480,18 @@ class Result(dict[str, Any], HTMLRepr):
             low, median, high = runs.quantiles((0.0, 0.5, 1.0))
             lines.append(f"{'runs':>10}: {len(runs)}, fun between {low:.6g} and {high:.6g}, median {median:.6g}")
         return "\n".join(lines)
+
+
+def has_cells(result: Result) -> bool:
+    """Whether a result is that of `illuminate`."""
+    return "cells" in result.get("settings", {}).get("hyperparameters", {})
+
+
+def describe_coverage(result: Result) -> str:
+    """Say how much of the map of `illuminate` is filled."""
+    values = np.asarray(result.population_fitness, np.float64)
+    n_filled = int(np.isfinite(values).all(axis=1).sum())
+    return f"{n_filled:,} of {len(values):,} cells have an elite ({100 * n_filled / len(values):.1f} %)"
 
 
 def finite_quantiles(values: np.ndarray, q: ArrayLike) -> np.ndarray:

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from galapax.core.errors import InputError, MissingPackage
-from galapax.results.many_answers import Illumination, has_cells
-from galapax.results.result import Result
+from galapax.results.many_answers import Illumination
+from galapax.results.result import Result, has_cells
 from galapax.results.study import Study
 from galapax.storage import atomic, result_folder
 from galapax.view import figure_data, summary_tables

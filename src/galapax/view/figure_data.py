@@ -27,7 +27,7 @@ from galapax.metrics.statistics import (
     log_targets,
     quantile_curves,
 )
-from galapax.results.result import History, Result, Robust, all_runs
+from galapax.results.result import History, Result, Robust, all_runs, has_cells
 from galapax.results.study import (
     SIGNIFICANCE_LEVEL,
     Labels,
@@ -197,6 +197,8 @@ def ensemble_history(result: Result) -> History | None:
 def panels(result: Result) -> list[int | None]:
     """The objectives that have a chart of their own; None for one of a single value, or of the hypervolume."""
     history = ensemble_history(result)
+    if has_cells(result):
+        return [0]  # the other values are measures
     if "F" in result and (history is None or history.hypervolume is None):
         return list(range(np.size(result.fun)))
     return [None]

@@ -13,7 +13,8 @@ import numpy as np
 
 from galapax.core.checks import HTMLRepr, pluralize
 from galapax.core.problem import MinMaxProblem, Problem, ProblemDescription
-from galapax.results.result import History, Result, Runs
+from galapax.results.many_answers import Illumination
+from galapax.results.result import History, Result, Runs, has_cells
 from galapax.results.study import Study
 from galapax.view import figure_data
 from galapax.view.maps import thin_indices
@@ -69,7 +70,9 @@ def _result_html(result: Result) -> str:
     violated = [name for name, _, _, state in constraint_rows(result) if state == "violated"]
     rows += [("violated", escape(", ".join(violated)))] if violated else []
     rows += [("active constraints", escape(", ".join(active)))] if active else []
-    if "F" in result:
+    if has_cells(result):
+        rows.insert(0, ("map", escape(Illumination(result).describe_map()[0])))
+    elif "F" in result:
         rows.insert(0, ("front", f"{len(result.F):,} points; below is the knee"))
     if result.runs is not None:
         rows += [(f"{escape(name)} of {len(result.runs)} runs" if name == "median" else escape(name), escape(text))
@@ -82,13 +85,13 @@ def _result_html(result: Result) -> str:
 
 def _result_svg(result: Result) -> str:
     """Draw the front of two or more objectives, else the convergence."""
-    if "F" in result:
+    if "F" in result and not has_cells(result):
         names = figure_data.objective_names(result)
         return _points_svg(result.F[:, :2], result.knee, names[:2]) if len(result.F) else ""
     history = figure_data.ensemble_history(result)
     if history is None:
         return ""
-    curve = figure_data.convergence(result, history)
+    curve = figure_data.convergence(result, history, figure_data.panels(result)[0])
     return _curve_svg(curve.values, f"{curve.name} by generation", curve.log, curve.refinements)
 
 

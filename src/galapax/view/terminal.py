@@ -16,8 +16,8 @@ from rich.text import Text
 from galapax import algorithms, problems
 from galapax.core.checks import pluralize
 from galapax.core.problem import Problem
-from galapax.results.many_answers import Illumination, has_cells
-from galapax.results.result import Result, all_runs
+from galapax.results.many_answers import Illumination
+from galapax.results.result import Result, all_runs, has_cells
 from galapax.results.study import Study
 from galapax.view.figure_data import (
     VERDICT_ENDED,
@@ -58,7 +58,7 @@ def result_table(result: Result) -> RenderableType:
     if "minima" in result and len(result.minima):
         renderables.append(MinimaTable(result))
     elif has_cells(result):
-        renderables.append(Text(str(Illumination(result))))
+        renderables.append(Text("\n".join(Illumination(result).describe_map())))
     else:
         renderables.append(_front_table(result) if "F" in result and len(result.F) else _answer_table(result))
     constraints = _constraint_table(result)
@@ -167,7 +167,8 @@ def _constraint_table(result: Result) -> Table | None:
         return None
     rows = constraint_rows(result)
     table = Table(
-        header_style="bold", title="at the knee" if "F" in result else None, title_justify="left",
+        header_style="bold", title_justify="left",
+        title="at the best elite" if has_cells(result) else "at the knee" if "F" in result else None,
         caption=ACTIVE_NOTE if result.ineq is not None else None, caption_justify="left",
     )  # fmt: skip
     for name in ("constraint", "value", "needed", ""):

@@ -42,8 +42,8 @@ MAX_PAIRED_OBJECTIVES = 7  # objectives of which every pair is drawn
 
 def add_elites(out: ReportPage, illumination: Illumination) -> None:
     """Add the map of an Illumination with two measures, and what it says in numbers."""
-    out.section("Elites")
-    out.add(f"<p>{escape(str(illumination)).replace(chr(10), '. ')}.</p>")
+    out.section("The map")
+    out.add(f"<p>{escape('; '.join(illumination.describe_map()))}.</p>")
     values, names = illumination.values, illumination.names
     if values.ndim != 2 or not len(illumination):
         return

@@ -7,8 +7,8 @@ from html import escape
 import numpy as np
 
 from galapax.metrics.statistics import describe
-from galapax.results.many_answers import Illumination, has_cells
-from galapax.results.result import Result, all_runs
+from galapax.results.many_answers import Illumination
+from galapax.results.result import Result, all_runs, has_cells
 from galapax.results.study import SIGNIFICANCE_LEVEL, Study, scores
 from galapax.view import figure_data, summary_tables
 from galapax.view.report import figures
@@ -115,7 +115,9 @@ def _result_facts(result: Result) -> list[tuple[str, str]]:
     if "minima" in result:
         out.append(("minima" if result.sign > 0 else "maxima", f"{len(result.minima):,}"))
     if has_cells(result):
-        out.append(("cells with an elite", f"{len(Illumination(result)):,}"))
+        illumination = Illumination(result)
+        out += [("cells with an elite", f"{len(illumination):,}"), ("coverage", f"{illumination.coverage:.1%}")]
+        out += [("best elite", format_brief(illumination.fun[illumination.best]))] if len(illumination) else []
     elif "F" in result:
         out.append(("points on the front", f"{len(result.F):,}"))
         if result.get("hypervolume") is not None and len(result.F):
@@ -158,6 +160,10 @@ def _task_sentence(result: Result) -> str:
     elif len(set(result.signs.tolist())) > 1:
         task = f"{summary_tables.name_goals(result)} over {format_count(problem.dim, 'variable')}"
         task = task[0].upper() + task[1:]
+    elif has_cells(result):
+        objective, *measures = problem.objective_names(np.size(result.fun))
+        kinds = f"each cell of a map of {format_count(len(measures), 'measure')} ({', '.join(measures)})"
+        task = f"{verb} {objective} in {kinds} over {format_count(problem.dim, 'variable')}"
     else:
         task = f"{verb} {format_count(np.size(result.fun), 'objective')} over {format_count(problem.dim, 'variable')}"
     return task + (f", subject to {constraints}." if constraints else ".")
@@ -187,8 +193,11 @@ def _add_problem(out: ReportPage, result: Result) -> None:
     out.section("What was solved")
     rows = [("name", problem.name)] + [("title", problem.title)] * bool(problem.title)
     rows += [("task", _task_sentence(result))] + [("source", problem.source)] * bool(problem.source)
-    if m > 1:
-        rows.append(("objectives", ", ".join(problem.with_unit(n) for n in problem.objective_names(m))))
+    names = [problem.with_unit(n) for n in problem.objective_names(m)] if m > 1 else []
+    if has_cells(result):
+        rows += [("objective", names[0]), ("measures", ", ".join(names[1:]))]
+    elif m > 1:
+        rows.append(("objectives", ", ".join(names)))
     if problem.optimum is not None:
         rows.append(("best known value", f"{problem.optimum:.12g}"))
     if problem.hypervolume is not None:
@@ -200,7 +209,8 @@ def _add_problem(out: ReportPage, result: Result) -> None:
 
 def _add_answer(out: ReportPage, result: Result) -> None:
     problem, bounds, knee = result.problem, result.problem.bounds, result.knee
-    out.section("The knee of the front" if knee is not None else "Answer" if result.feasible else "Best point")
+    title = "The knee of the front" if knee is not None else "Answer" if result.feasible else "Best point"
+    out.section("The best elite" if has_cells(result) and result.feasible else title)
     units = problem.units or {}
     rows: list[list[str]] = []
 
@@ -241,7 +251,7 @@ def _add_constraints(out: ReportPage, result: Result) -> None:
     rows = summary_tables.constraint_rows(result)
     state = [s for *_, s in rows]
     counts = [f"{state.count(word)} {word}" for word in ("violated", "active", "slack") if word in state]
-    prefix = "At the knee: " if result.knee is not None else ""
+    prefix = "At the best elite: " if has_cells(result) else "At the knee: " if result.knee is not None else ""
     note = f" ({summary_tables.ACTIVE_NOTE})" if result.ineq is not None else ""
     out.add(f"<p>{prefix}{', '.join(counts)}{note}.</p>")
     cells = [
@@ -262,13 +272,14 @@ def _cost_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _result_files(result: Result) -> dict[str, str]:
-    files = {"result.json": "answer, settings and timings", "population.csv": "the last population"}
+    population = "the elite of each cell" if has_cells(result) else "the last population"
+    files = {"result.json": "answer, settings and timings", "population.csv": population}
     if result.history is not None:
         files["history.csv"] = "values by generation" + (" of the best run" if result.runs is not None else "")
     if "evaluations" in result:
         files["evaluations.csv"] = "every call of the black box"
     if "F" in result:
-        files["front.csv"] = "the front with its recipes"
+        files["front.csv"] = "the best elite" if has_cells(result) else "the front with its recipes"
     if result.runs is not None:
         files["runs.csv"] = "every run"
         if result.runs.fronts is not None:
