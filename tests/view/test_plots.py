@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
+from support.report_runs import make_result
 from typer.testing import CliRunner
 
 import galapax as gx
@@ -456,3 +457,17 @@ def test_view_shows_the_table_by_default_and_refuses_other_exports(saved):
     assert code == 0 and "30 generations" in said
     code, said = call("view", saved, "--export", "xml")
     assert code == 2 and "csv, json or gagpu" in said
+
+
+def test_a_curve_that_comes_to_exactly_zero_stays_on_its_logarithmic_scale_and_ends_there():
+    best = np.array([60.0, 9.0, 1e-3, 1e-12, 0.0, 0.0])
+    result = make_result(gx.Problem(lambda x: x[0], [(0, 1)] * 2, name="plain"), generations=6)
+    history = replace(result.history, best=best, mean=best, worst=best)
+    result.history = history
+    curve = figure_data.convergence(result, history)
+    assert curve.log and curve.zero == 5 and curve.events()[figure_data.ZERO_NAME] == [5]
+    axes = result.plot.convergence().axes[0]
+    assert axes.get_yscale() == "log" and axes.get_ylim()[0] > 1e-14
+    assert figure_data.ZERO_NAME in [text.get_text() for text in axes.get_legend().get_texts()]
+    for values in (best - 1, np.array([3.0, 0.0])):  # below zero, or over less than a magnitude before it
+        assert not figure_data.reaches_zero_on_log_scale(values)

@@ -45,6 +45,7 @@ from galapax.view import maps
 MAX_MARKED_RESTARTS = 60  # of a run, in a chart
 RESTART_NAME = "restart"
 REFINEMENT_NAME = "gradient refinement"  # the polish, as charts call it
+ZERO_NAME = "value of exactly 0"  # which a logarithmic scale does not show
 N_TARGETS = 51  # of a problem, between its first value and its best known one
 Z_95 = 1.96  # standard errors on either side of a 95 % confidence interval
 MEAN_NAME = "mean at x, estimated"  # of a random objective
@@ -166,6 +167,11 @@ def needs_log_scale(values: ArrayLike) -> bool:
     return bool(finite.size and finite.min() > 0 and finite.max() > 20 * finite.min())
 
 
+def reaches_zero_on_log_scale(values: np.ndarray) -> bool:
+    """Whether values would be drawn on a logarithmic scale if they did not come to exactly 0, where a curve may end."""
+    return bool((values == 0).any() and not (values < 0).any() and needs_log_scale(values[values > 0]))
+
+
 def known_value(result: Result) -> float | None:
     """The best known value, or of several objectives the true front's hypervolume; None of what is maximised."""
     optimum = best_known(result)
@@ -187,6 +193,13 @@ class Convergence(NamedTuple):
     margin: np.ndarray | None  # (R, G) half of the 95 % interval, where the values are estimates
     refinements: list[int]  # entries of `generation` that are gradient refinements and not generations
     restarts: list[int]  # generations of a single run with which a further search began
+    zero: int | None = None  # on a logarithmic scale, the generation where the (median) value comes to exactly 0
+
+    def events(self) -> dict[str, list[int]]:
+        """Generations to mark, by what happened there."""
+        firsts = (("first feasible", self.first_feasible), (ZERO_NAME, self.zero))
+        events = {name: [] if generation is None else [generation] for name, generation in firsts}
+        return events | {RESTART_NAME: self.restarts, REFINEMENT_NAME: self.refinements}
 
 
 def ensemble_history(result: Result) -> History | None:
@@ -222,9 +235,19 @@ def convergence(result: Result, history: History, objective: int | None = None) 
     margin = None
     if is_hypervolume and history.hypervolume_error is not None:
         margin = Z_95 * np.atleast_2d(np.asarray(history.hypervolume_error, np.float64))
-    is_log, refinements = needs_log_scale(values), refinement_generations(result)
+    ends_at_zero = reaches_zero_on_log_scale(values)
+    is_zero = quantile_bands(values)[2] == 0 if ends_at_zero else np.zeros(len(history), bool)
     return Convergence(
-        history.generation, best, values, name, is_log, first, margin, refinements, restart_generations(result)
+        history.generation,
+        best,
+        values,
+        name,
+        ends_at_zero or needs_log_scale(values),
+        first,
+        margin,
+        refinement_generations(result),
+        restart_generations(result),
+        int(history.generation[np.argmax(is_zero)]) if is_zero.any() else None,
     )
 
 
@@ -270,7 +293,8 @@ def evaluated_points(result: Result) -> EvaluatedPoints | None:
     best = np.where(infeasible | np.isnan(values), np.inf, result.sign * values)
     best, name = distance(result, _inf_to_nan(result.sign * np.minimum.accumulate(best)))
     name = objective_names(result)[0] if best_known(result) is None else name
-    return EvaluatedPoints(rows, distance(result, values)[0], infeasible, best, name, needs_log_scale(best))
+    is_log = needs_log_scale(best) or reaches_zero_on_log_scale(best)
+    return EvaluatedPoints(rows, distance(result, values)[0], infeasible, best, name, is_log)
 
 
 def restart_generations(result: Result) -> list[int]:

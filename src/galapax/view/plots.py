@@ -20,7 +20,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from matplotlib.typing import ColorType
+from matplotlib.typing import ColorType, LineStyleType
 
 from galapax.core.checks import escape_mathtext
 from galapax.core.errors import InputError
@@ -154,13 +154,12 @@ def draw_convergence(
     elif curve.margin is not None:
         ends = (curve.values[0] - curve.margin[0], curve.values[0] + curve.margin[0])
         axes.fill_between(curve.generation, *ends, color=colour, alpha=0.25, lw=0, label="95 % interval")
-    if curve.first_feasible is not None:
-        _mark_event(axes, [curve.first_feasible], "first feasible", is_right=False)
-    _mark_event(axes, curve.restarts, figure_data.RESTART_NAME, is_right=False)
-    is_right = bool(curve.refinements) and curve.refinements[0] > 0.5 * curve.generation[-1]
-    _mark_event(axes, curve.refinements, figure_data.REFINEMENT_NAME, is_right, at_top=False)
+    styles = iter(((0, (2, 3)), (0, (6, 3)), "-.", ":"))
+    for name, generations in curve.events().items():
+        if generations:
+            _mark_event(axes, generations, name, next(styles))
     if curve.log:
-        axes.set_yscale("log")
+        axes.set_yscale("log", nonpositive="clip" if is_ensemble else "mask")  # the curve ends where it comes to 0
     axes.set_xlabel("generation")
     axes.set_ylabel(escape_mathtext(curve.name))
     axes.set_xlim(1, max(2, int(curve.generation[-1])))
@@ -168,16 +167,10 @@ def draw_convergence(
     axes.legend(frameon=False)
 
 
-def _mark_event(axes: Axes, generations: Sequence[int], name: str, is_right: bool, at_top: bool = True) -> None:
-    """Draw a dotted line at each of these generations, the first with its name, which lies left of it if `is_right`."""
+def _mark_event(axes: Axes, generations: Sequence[int], name: str, style: LineStyleType) -> None:
+    """Draw a line at each of these generations; its name is in the legend, where it hides no curve."""
     for generation in generations:
-        axes.axvline(generation, color=GREY, lw=1, ls=":")
-    if generations:
-        axes.annotate(
-            name, (generations[0], int(at_top)), xycoords=("data", "axes fraction"), textcoords="offset points",
-            xytext=(-4 if is_right else 4, -12 if at_top else 6), ha="right" if is_right else "left", color=GREY,
-            fontsize=9,
-        )  # fmt: skip
+        axes.axvline(generation, color=GREY, lw=1, ls=style, label=name if generation == generations[0] else None)
 
 
 # --- fronts -----------------------------------------------------------------------------------------------------------

@@ -216,10 +216,7 @@ def add_convergence(out: ReportPage, result: Result) -> None:
             series += _population_series(result, history)
         file = f"convergence{'' if objective is None else f'-{objective + 1}'}"
         spec = line_chart(history, series, curve.name, curve.log, file)
-        spec["marks"] = [{"x": curve.first_feasible, "text": "first feasible"}] if curve.first_feasible else []
-        events = ((figure_data.RESTART_NAME, curve.restarts), (figure_data.REFINEMENT_NAME, curve.refinements))
-        spec["marks"] += [{"x": generations[0], "text": text} for text, generations in events if generations]
-        spec["marks"] += [{"x": generation, "text": ""} for _, generations in events for generation in generations[1:]]
+        spec["events"] = [{"name": name, "at": at} for name, at in curve.events().items() if at]
         estimate_note = "" if curve.margin is None else ESTIMATE_NOTE
         refinement_note = REFINEMENT_NOTE if curve.refinements else ""
         out.chart(spec, " ".join(filter(None, (describe_bands(curve.best), estimate_note, refinement_note))))

@@ -241,9 +241,10 @@ function bandPath(x, low, high, place) {
 }
 const drawBand = (parent, place, x, low, high, colour, opacity) => addElement(parent, "path", {
   d: bandPath(x, low, high, place), style: `fill: ${colour}; opacity: ${opacity}` });
-function drawEvent(svg, place, x, text, row = 0) {  // a dashed line at x with its name; row: below other names
+const EVENT_DASHES = ["2 3", "6 3", "8 3 2 3", "1 2"];
+function drawEvent(svg, place, x, text, row = 0, dash = EVENT_DASHES[0]) {  // a dashed line at x with its name; row: below other names
   const px = place.x.at(x), isRight = px > (place.left + place.right) / 2;
-  addElement(svg, "line", { x1: px, x2: px, y1: place.top, y2: place.bottom, style: "stroke: var(--soft)", "stroke-dasharray": "2 3" });
+  addElement(svg, "line", { x1: px, x2: px, y1: place.top, y2: place.bottom, style: "stroke: var(--soft)", "stroke-dasharray": dash });
   if (text) addElement(svg, "text", { class: "event", x: px + (isRight ? -5 : 5), y: place.top + 14 + 14 * row, "text-anchor": isRight ? "end" : "start" }, text);
 }
 function drawMarker(parent, kind, x, y, colour, size) {

@@ -61,6 +61,8 @@ function addLineChart(figure, spec) {
   if (!spec.x.fixed) chart.toggle("log x axis", xlog, (on) => { xlog = on; });
   addCsvButton(chart.tools, spec.file, () => curveRows(spec));
   addCurveLegend(chart, spec, hidden);
+  const events = spec.events || [];  // named in the legend, where no curve is
+  events.forEach((event, i) => addLegendEntry(chart, event.name, paintLine("var(--soft)", EVENT_DASHES[i], 1.5)));
   let place, marks, paths;
   chart.draw = () => {
     const svg = chart.begin(), shown = spec.series.filter((_, i) => !hidden.has(i));
@@ -73,7 +75,7 @@ function addLineChart(figure, spec) {
     }
     paths = shown.map((s) => s.dots ? drawValues(layer, place, spec.xs[s.x], s.y, seriesColour(s.c))
       : drawCurve(layer, place, spec.xs[s.x], s.y, seriesColour(s.c), { width: s.thin ? 1.2 : 2, dash: DASHES[s.dash || 0], step: s.step }));
-    (spec.marks || []).forEach((mark, i) => drawEvent(svg, place, mark.x, mark.text, i));
+    events.forEach((event, i) => event.at.forEach((x) => drawEvent(layer, place, x, "", 0, EVENT_DASHES[i])));
     marks = addElement(svg, "g");
     chart.hideTip();
     svg.addEventListener("pointermove", hover);
