@@ -174,12 +174,13 @@ function drawAxes(chart, xs, ys, names, kinds = [], equal = false) {
   }
   addElement(svg, "rect", { class: "frame", x: left, y: top, width: wide, height: high });
   drawAxisName(svg, names[0], left + wide / 2, top + high + 38, wide);
-  drawAxisName(svg, names[1], 13, top + high / 2, high - 10, true);
+  drawAxisName(svg, names[1], 13, top + high / 2, high + 2 * top - 4, true);
   return { x, y, left, right: left + wide, top, bottom: top + high };
 }
 function drawAxisName(svg, text, x, y, room, upright = false) {
-  const shortened = shorten(text, Math.max(2, Math.floor(room / 6.6)));
-  const element = addElement(svg, "text", { class: "axis-name", x, y, "text-anchor": "middle" }, shortened);
+  const size = clamp(room / (6.6 * text.length), 0.75, 1);  // smaller letters before a name is cut
+  const shortened = shorten(text, Math.max(2, Math.floor(room / (6.6 * size) + 1e-9)));
+  const element = addElement(svg, "text", { class: "axis-name", x, y, "text-anchor": "middle", style: `font-size: ${(12 * size).toFixed(1)}px` }, shortened);
   if (upright) element.setAttribute("transform", `rotate(-90 ${x} ${y})`);
   if (shortened !== text) addElement(element, "title", {}, text);
 }
