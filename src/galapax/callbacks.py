@@ -24,6 +24,11 @@ from galapax.execution.observers import Progress
 __all__ = ["Every", "Logging", "MLflow", "TensorBoard", "WandB"]
 
 
+def __dir__() -> list[str]:
+    """The names that tab completion offers."""
+    return __all__
+
+
 class Every:
     """Calls a callback every so many generations, or seconds.
 

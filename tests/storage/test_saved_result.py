@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import shutil
+from datetime import UTC, datetime
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from support.bowl import BOX, N, bowl, solve
 
 import galapax as gx
+from galapax.results.result import find_start
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +192,28 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_leaves_the_result(sing
         assert caught.value.__cause__ is None and len(caught.traceback) <= 4
     assert file.read_text(encoding="utf-8") == "in the way"
     assert gx.load(single.save(tmp_path / "elsewhere")).fun == single.fun
+
+
+def test_a_saved_run_says_when_it_began_and_equal_runs_stay_equal(tmp_path):
+    before = datetime.now(UTC).replace(microsecond=0)
+    result, again = (
+        gx.minimize(lambda x: (x**2).sum(), [(-1, 1)] * 2, "de", generations=5, polish="auto") for _ in range(2)
+    )
+    folder = result.save(tmp_path / "run")
+    text = json.loads((folder / "result.json").read_text())["started"]
+    assert text.endswith("Z") and before <= datetime.fromisoformat(text) <= datetime.now(UTC)
+    assert f'<td class="setting">{text.replace("T", " ").replace("Z", " UTC")}</td>' in (
+        folder / "report.html"
+    ).read_text(encoding="utf-8")
+    loaded = gx.load(folder)
+    assert find_start(loaded) == text and set(result) == set(again) and "started" not in {*result, *loaded}
+    frame = result.to_dataframe("history")
+    assert frame["generation"][frame["refinement"]].tolist() == result.refinements != []
+
+
+def test_tab_completion_offers_entries_and_methods_and_no_internals():
+    result = gx.minimize(lambda x: (x**2).sum(), [(-1, 1)] * 2, "de", generations=3)
+    names = {name for name in dir(result) if not name.startswith("_")}
+    assert {"x", "fun", "plot", "save", "importances", "params"} <= names
+    assert not names & {"sign", "signs", "items", "pop", "setdefault"}
+    assert dir(gx.callbacks) == gx.callbacks.__all__

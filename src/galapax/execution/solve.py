@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -57,7 +58,7 @@ from galapax.execution.task import NOISY_SEARCH_SHARE, Task
 from galapax.numerics import devices
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
 from galapax.objective.blackbox import BlackBox
-from galapax.results.result import Result, record_late_interrupt
+from galapax.results.result import Result, record_late_interrupt, record_start
 from galapax.version import __version__
 
 MAX_INITIAL_FAILURES = 20  # evaluations of a black box, all failed, that stop the run
@@ -134,9 +135,11 @@ def solve(
         timings.done = time.perf_counter()
         results = _build_results(task, schedule, total, SolutionEvaluator(task, box))
         seconds = timings.summarize(total)
+        started = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - began)
         too_slow = task.options.max_seconds is not None and seconds["compile"] > task.options.max_seconds / 2
         for result in results:
             result["timings"], result["engine"] = dict(seconds), str(engine)
+            record_start(result, f"{started:%Y-%m-%dT%H:%M:%SZ}")
             if total.stopped is Stop.TIME and too_slow:
                 result["message"] = f"{result.message} Compiling alone took {seconds['compile']:.2g} s."
         stopped = total.stopped

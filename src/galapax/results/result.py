@@ -204,6 +204,7 @@ class Robust(NamedTuple):
         return text
 
 
+INTERNAL_NAMES = ("sign", "signs")  # of a Result, for the views: tab completion leaves them out
 MIN_IMPORTANCE_POINTS = 20
 MIN_EXPLAINED_VARIANCE = 0.5  # by trees that importances are taken from; below it a warning says so
 MAX_REPR_VARIABLES = 12  # longer solutions are abbreviated
@@ -293,7 +294,8 @@ class Result(dict[str, Any], HTMLRepr):
         del self[name]
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self]
+        methods = [name for name in vars(Result) if not name.startswith("_") and name not in INTERNAL_NAMES]
+        return [name for name in object.__dir__(self) if name.startswith("__")] + [*methods, *self]
 
     def __reduce__(self) -> tuple[type[Result], tuple[dict[str, Any]]]:
         # problems hold functions, often lambdas, which pickle refuses
@@ -429,7 +431,8 @@ class Result(dict[str, Any], HTMLRepr):
 
         table: "front", "runs", "history", "population" or, of a black box, "evaluations": one row per point of the
         front, run, generation, individual or call. By default the front of several objectives, else the runs, or of a
-        single run its population.
+        single run its population. The history of a run that was refined by the gradient marks the rows of that in a
+        column "refinement".
         """
         from galapax.storage.export import to_dataframe
 
@@ -551,6 +554,16 @@ def find_replay(result: Result) -> Callable[[int], Result] | None:
 def find_opponents(result: Result) -> np.ndarray | None:
     """Of a min-max problem, the final y against which each run was evaluated, (R, dy, k)."""
     return vars(result).get("_opponents")
+
+
+def record_start(result: Result, moment: str) -> None:
+    """Record when a run began, ISO 8601 in UTC; saved, but not an entry, so that equal runs stay equal."""
+    vars(result)["_started"] = moment
+
+
+def find_start(result: Result) -> str | None:
+    """When a run began; None where nobody recorded it."""
+    return vars(result).get("_started")
 
 
 def record_late_interrupt(result: Result) -> None:

@@ -313,6 +313,10 @@ def _result_dataframe(result: Result, name: str | None) -> DataFrame:
         if history is None:
             raise InputError("this result has no history: run it again with keep=gx.Keep(history=True).")
         table = (history_table if result.runs is None else histories_table)(history, variables, values)
+        if result.runs is None and "refinements" in result:
+            frame = _build_dataframe(table, result.problem.space)
+            frame["refinement"] = frame["generation"].isin(result.refinements)
+            return frame
     elif name == "evaluations":
         if "evaluations" not in result:
             raise InputError("only a black box has a table of its evaluations: call minimize with blackbox=True.")

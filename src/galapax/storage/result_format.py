@@ -33,7 +33,7 @@ from galapax.objective.evaluation_log import Failed
 from galapax.results.evaluations import N_CALL_COLUMNS, Evaluations, evaluations_from_table
 from galapax.results.front import Front
 from galapax.results.many_answers import Minima
-from galapax.results.result import History, Result, Robust, Runs
+from galapax.results.result import History, Result, Robust, Runs, find_start, record_start
 from galapax.results.study import Study
 
 FORMAT = 1
@@ -163,6 +163,8 @@ def result_to_json(result: Result) -> JSON:
     if "evaluations" in result:
         errors = result.evaluations.error
         entries["evaluation_errors"] = [[int(row), str(errors[row])] for row in np.flatnonzero(errors != "")]
+    started = find_start(result)
+    entries |= {} if started is None else {"started": started}
     params = {"params": result.params} if problem.space is not None else {}
     return to_json({"format": FORMAT, **entries, **params, "problem": description})
 
@@ -235,6 +237,8 @@ def result_from_json(data: JSON) -> Result:
         _check_types(data[name], {key: types[key] for key in REQUIRED_ENTRIES[name]}, required=True)
         _check_types(data[name], types, required=False)
     result = Result({name: data[name] for name in REQUIRED_KEYS})
+    if isinstance(data.get("started"), str):
+        record_start(result, data["started"])
     result["stop"] = Stop(data["stop"])
     result["problem"] = _parse_problem(data["problem"])
     is_multi_objective = isinstance(data["fun"], list)

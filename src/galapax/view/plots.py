@@ -154,10 +154,10 @@ def draw_convergence(
     elif curve.margin is not None:
         ends = (curve.values[0] - curve.margin[0], curve.values[0] + curve.margin[0])
         axes.fill_between(curve.generation, *ends, color=colour, alpha=0.25, lw=0, label="95 % interval")
-    styles = iter(((0, (2, 3)), (0, (6, 3)), "-.", ":"))
-    for name, generations in curve.events().items():
-        if generations:
-            _mark_event(axes, generations, name, next(styles))
+    styles: tuple[LineStyleType, ...] = ((0, (2, 3)), (0, (6, 3)), "-.", ":")
+    events = [(name, generations) for name, generations in curve.events().items() if generations]
+    for (name, generations), style in zip(events, styles, strict=False):
+        _mark_event(axes, generations, name, style)
     if curve.log:
         axes.set_yscale("log", nonpositive="clip" if is_ensemble else "mask")  # the curve ends where it comes to 0
     axes.set_xlabel("generation")

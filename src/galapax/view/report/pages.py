@@ -8,7 +8,7 @@ import numpy as np
 
 from galapax.metrics.statistics import describe
 from galapax.results.many_answers import Illumination
-from galapax.results.result import Result, all_runs, has_cells
+from galapax.results.result import Result, all_runs, find_start, has_cells
 from galapax.results.study import SIGNIFICANCE_LEVEL, Study, scores
 from galapax.view import figure_data, summary_tables
 from galapax.view.report import figures
@@ -268,6 +268,8 @@ def _cost_rows(result: Result) -> list[tuple[str, str]]:
     times = result.timings
     if times.get("run"):
         rows.append(("evaluations per second", f"{result.nfev / times['run']:,.0f}"))
+    started = find_start(result)
+    rows += [] if started is None else [("started", started.replace("T", " ").replace("Z", " UTC"))]
     return rows + [(TIMING_NAMES.get(name, name), f"{value:.4g} s") for name, value in times.items()]
 
 
@@ -329,7 +331,8 @@ def render_study(study: Study) -> str:
     out.section("Settings")
     if is_comparison:
         _add_settings(out, study)
-    shared = {k: first.settings[k] for k in ("runs", "seed", "dtype", "device", "maximize", "versions")}
+    names = ["runs", "seed", "dtype", "device", "maximize", "versions"]
+    shared = {k: first.settings[k] for k in names if k in first.settings}
     if not is_comparison:
         shared = {k: first.settings[k] for k in ("problem", "algorithm", "generations", "patience")} | shared
     out.add(pair_table(setting_rows(shared)))
