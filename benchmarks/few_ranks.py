@@ -133,9 +133,12 @@ class Counted:
         return value
 
 
-def default(fun: Counted, seed: int) -> None:
-    box = list(zip(fun.problem.lower.tolist(), fun.problem.upper.tolist(), strict=True))
-    gx.minimize(fun, box, blackbox=True, max_evaluations=MARKS[-1], seed=seed, progress=False)
+def ours(algorithm: gx.EI | None = None) -> Callable[[Counted, int], None]:
+    def run(fun: Counted, seed: int) -> None:
+        box = list(zip(fun.problem.lower.tolist(), fun.problem.upper.tolist(), strict=True))
+        gx.minimize(fun, box, algorithm, blackbox=True, max_evaluations=MARKS[-1], seed=seed, progress=False)
+
+    return run
 
 
 def scipys(method: str) -> Callable[[Counted, int], None]:
@@ -226,7 +229,8 @@ def pysot(fun: Counted, seed: int) -> None:
 
 
 METHODS: dict[str, Callable[[Counted, int], None]] = {
-    "default": default,
+    "default": ours(),
+    "EI": ours(gx.EI()),
     "COBYQA": scipys("COBYQA"),
     "SLSQP": scipys("SLSQP"),
     "L-BFGS-B": scipys("L-BFGS-B"),

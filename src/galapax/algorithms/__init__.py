@@ -13,7 +13,7 @@ from galapax.algorithms.cma_mae import CMAMAE
 from galapax.algorithms.cmaes import CMAES, MIN_DIAGONAL_DIM, StrategyParameters
 from galapax.algorithms.crfmnes import CRFMNES
 from galapax.algorithms.de import DE
-from galapax.algorithms.ehvi import EHVI
+from galapax.algorithms.ehvi import EHVI, EI
 from galapax.algorithms.ep import EP, FEP
 from galapax.algorithms.epsilon_de import EpsilonDE
 from galapax.algorithms.ga import ThreeParentGA
@@ -60,7 +60,7 @@ ALGORITHMS: dict[str, Any] = {
     "sms_emoa": SMSEMOA,
 }
 
-MODEL_ALGORITHMS: dict[str, Any] = {"ehvi": EHVI, "model_search": ModelSearch}  # for few evaluations, in float64
+MODEL_ALGORITHMS: dict[str, Any] = {"ehvi": EHVI, "ei": EI, "model_search": ModelSearch}  # few evaluations, float64
 ILLUMINATION_ALGORITHMS: dict[str, Any] = {"cma_mae": CMAMAE, "map_elites": MAPElites}  # of `gx.illuminate`
 # up to so many evaluations per variable in so many variables CR-FM-NES ends lower than CMA-ES
 MIN_CRFMNES_DIM, MAX_CRFMNES_EVALUATIONS_PER_VARIABLE = 40, 200
