@@ -199,6 +199,25 @@ def test_constraints_make_minima_on_their_boundary():
     np.testing.assert_allclose(np.sort(result.minima.x[:, 0])[[0, -1]], [-1, 1], atol=1e-4)
 
 
+@pytest.mark.parametrize(("name", "seed"), [("g06", 0), ("g06", 3), ("g08", 0), ("g08", 1), ("g08", 3)])
+def test_a_minimum_is_listed_once_where_the_first_sample_is_infeasible(name, seed):
+    problem = gx.problems.get(name)
+    result = gx.minima(problem, seed=seed, progress=False)
+    x = result.minima.x / np.asarray(problem.bounds.span)
+    distances = np.linalg.norm(x[:, None] - x, axis=2)[np.triu_indices(len(x), 1)]
+    assert len(x) <= 6 and np.all(distances > 1e-6)
+    assert result.success and result.fun == pytest.approx(problem.optimum, rel=1e-6)
+
+
+def test_no_infeasible_point_is_a_minimum():
+    problem = {"fun": lambda x: (x[0] - 0.1) ** 2 + x[1], "bounds": [(-1, 1)] * 2, "progress": False}
+    curve = gx.minima(**problem, eq=lambda x: x[0] - x[1] ** 2, max_evaluations=20_000)
+    assert curve.feasible and np.isfinite(curve.minima.fun).all()
+    nowhere = gx.minima(**problem, ineq=lambda x: 1 + x[0] ** 2, max_evaluations=4000, runs=2)
+    assert len(nowhere.minima) == 1 and np.isnan(nowhere.fun) and not nowhere.success
+    assert nowhere.violation == pytest.approx(1, abs=1e-3) and "no feasible point" in nowhere.message
+
+
 def test_integers_and_black_boxes():
     calls = []
 

@@ -361,7 +361,7 @@ def build_result(
         x=table.x[0] if len(table) else np.full(problem.dim, np.nan),
         fun=float(values[0]) if len(table) else math.nan,
         success=stop is Stop.TOLERANCE and feasible,
-        message=_message(stop, len(table), estimate, unseen),
+        message=_message(stop, len(table), estimate, unseen, feasible or not len(table)),
         stop=stop,
         nit=max(1, *(search.n_rounds for search in searches)),
         nfev=sum(search.evaluations for search in searches),
@@ -413,8 +413,11 @@ def build_history(searches: Sequence[NicheSearch], sign: float, is_constrained: 
 
 
 def merge_minima(searches: Sequence[NicheSearch]) -> list[Minimum]:
-    """Return the minima of interest of all searches, the best first; of those at the same place one."""
-    rows = [search.best_minima() for search in searches]
+    """Return the minima of interest of all searches, the best first; of those at the same place one.
+
+    Where there is none, the best point known: that with the least violation, if none is feasible.
+    """
+    rows = [[m for m in search.best_minima() if m.score < INFEASIBLE] for search in searches]
     best = min((search.best + search.within for search in searches), default=math.inf)
     entries = sorted((minimum for row in rows for minimum in row), key=lambda minimum: minimum.score)
     merged: list[Minimum] = []
@@ -428,13 +431,17 @@ def merge_minima(searches: Sequence[NicheSearch]) -> list[Minimum]:
         same.samples, same.found = same.samples + minimum.samples, same.found + minimum.found
         same.basin += minimum.basin
         same.is_verified |= minimum.is_verified
-    if not merged:  # they ended before anything converged
-        samples = [search.best_sample for search in searches if math.isfinite(search.best_sample.score)]
-        merged = sorted(samples, key=lambda sample: sample.score)[:1]
+    if not merged:  # they ended before anything converged, or met nothing feasible
+        points = [point for search in searches for point in (search.best_sample, *search.minima)]
+        points = [point for point in points if math.isfinite(point.score)]
+        merged = sorted(points, key=lambda point: point.score)[:1]
     return merged
 
 
-def _message(stop: Stop, count: int, estimate: float, unseen: float) -> str:
+def _message(stop: Stop, count: int, estimate: float, unseen: float, is_feasible: bool) -> str:
+    if not is_feasible:
+        begin = "Found" if stop in (Stop.TOLERANCE, Stop.BUDGET) else f"Stopped ({stop.value}) with"
+        return f"{begin} no feasible point: the row is that with the least violation, and has no value."
     number = pluralize(count, "minimum", "minima")
     share = f"about {estimate:.2g} of the starts may lead to others"
     if stop is Stop.TOLERANCE:

@@ -60,16 +60,17 @@ DESCENT_LIMIT = 200  # evaluations a variable of a descent, but for
 MIN_DESCENT_LIMIT = 1000  # at least
 CHECKED_SAMPLES = 4  # a variable of a uniform sample from which descents begin besides those of the niches
 MIN_SMOOTH_SHARE = 0.5  # of the descents of a round that end at a minimum; with less, later rounds have none
-SAME_PLACE = 1e-6  # two minima that are nearer to each other are one, if their values are equal
+SAME_PLACE = 1e-6  # two minima that are nearer to each other are one
 SHRUNK = 0.1  # share of a search's largest width below which it converges
 FORECAST = 20.0  # a search may still gain so many times what its best is better than its median, or than its best
 FORECAST_GENERATIONS = 5  # so many generations ago
 HOPS = 4  # from each minimum in a round
 FUNNELS = 8  # from which a round hops that looks for better minima
 STEP_NOISE = 0.1  # of a hop by the difference of two minima, share of its scale
-ACCURACY = 1e-10  # of the scores, share of the range between the quartiles of the first sample
+ACCURACY = 1e-10  # of the scores, share of the range between the quartiles of the first sample,
+MIN_SPREAD = 1e-4  # which counts as at least this share of the best score
 EQUAL = 1e-6  # two minima whose scores differ by less of that count as equally good
-LARGE = 1e299  # scores from here on are no values
+LARGE = 1e299  # scores from here on are no values, but those of infeasible points
 BASIN_SAMPLES = 50  # a variable whose basin is looked for at the end,
 BASIN_CANDIDATES = 3  # among those of the nearest known points
 PATTERN_STEP = 1e-4  # share of the box
@@ -230,7 +231,8 @@ class NicheSearch:
     evaluations: int = 0
     n_basin: int = 0  # uniform samples whose basin was looked for
     rounds: list[Round] = field(default_factory=list)
-    accuracy: float = 0.0  # of the scores; known after the first sample
+    accuracy: float = 0.0  # of the scores; known after the first sample with feasible points
+    has_spread: bool = False  # whether it follows from the spread of a sample
     is_done: bool = False
     is_verifying: bool = False
     n_best: int = 0  # minima of interest
@@ -239,6 +241,7 @@ class NicheSearch:
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
+        self.min_within = self.within
         self.known = VisitedPoints(self.dim)
         self.population = 4 + int(3 * math.log(self.dim))
         self.uniform = [np.empty((0, self.dim))], [np.empty(0)]  # samples and their scores
@@ -261,8 +264,10 @@ class NicheSearch:
         return self.max_evaluations - self.evaluations - pattern - basins
 
     def best_minima(self) -> list[Minimum]:
-        """The minima of interest."""
+        """The minima of interest: feasible ones, once there are any."""
         limit = self.best + self.within
+        if self.best < LARGE:
+            limit = min(limit, LARGE)
         return [minimum for minimum in self.minima if minimum.score <= limit]
 
     def run(self) -> Moves:
@@ -278,8 +283,7 @@ class NicheSearch:
             if kind == UNIFORM:
                 self.uniform[0].append(x)
                 self.uniform[1].append(scores)
-            if not self.n_rounds:
-                self.set_accuracy(scores)
+                self.set_accuracy()
             share = 1.0 if kind in (HOPS_BETWEEN_BEST, HOPS_IN_FUNNELS) else SELECTED_SHARE
             order = np.argsort(scores, kind="stable")[: math.ceil(share * len(x))]
             order = order[np.isfinite(scores[order])]
@@ -295,12 +299,18 @@ class NicheSearch:
             self.is_done = min(rounds) > 0 and n_new == 0 and estimate_unseen(self.best_minima()) <= self.unseen
         yield from self.verify()
 
-    def set_accuracy(self, scores: np.ndarray) -> None:
-        """Choose what counts as equal from the scores of the first sample."""
+    def set_accuracy(self) -> None:
+        """Choose what counts as equal from the feasible scores of the first uniform sample that has some."""
+        if self.has_spread:
+            return
+        scores = np.concatenate(self.uniform[1])
         scores = scores[np.abs(scores) < LARGE]
         spread = float(np.subtract(*np.quantile(scores, (0.75, 0.25)))) if len(scores) else 0.0
+        self.has_spread = spread > 0
+        best = min(self.best, self.best_sample.score)
+        spread = max(spread, MIN_SPREAD * abs(best) if best < LARGE else 0.0)
         self.accuracy = ACCURACY * spread
-        self.within = max(self.within, EQUAL * spread)
+        self.within = max(self.min_within, EQUAL * spread)
 
     def verify(self) -> Moves:
         """Look whether a pattern of points around each minimum of interest has a better one."""
@@ -612,10 +622,12 @@ class NicheSearch:
         """Add a minimum, unless no hill lies between it and one of the two nearest ones."""
         if not math.isfinite(score):
             return
+        if score < LARGE:
+            self.set_accuracy()
         distances = np.linalg.norm(np.array([minimum.x for minimum in self.minima]).reshape(-1, self.dim) - x, axis=1)
         for i in np.argsort(distances)[:2]:
             minimum = self.minima[i]
-            is_same = distances[i] < SAME_PLACE and abs(score - minimum.score) <= self.accuracy
+            is_same = distances[i] < SAME_PLACE
             if not is_same:
                 both = np.array([score]), minimum.x[None], np.array([minimum.score])
                 is_same = (yield from self.share_valley(x[None], *both, np.array([ADD_POINTS])))[0]
