@@ -285,6 +285,24 @@ def test_where_the_model_ranks_nothing_all_samples_are_evaluated():
     assert np.mean(np.array(searches) == 8) > 0.9
 
 
+@pytest.mark.parametrize(("dim", "most"), [(8, 1), (20, 3)])
+def test_a_model_is_fitted_again_after_few_new_points(dim, most):
+    """In many variables not after each: a fit takes as long as all the rest."""
+    search, fun = bound(dim, surrogate=True), rotated_ellipsoid(0, dim)
+    key, bounds, ages = random.root_key(1), gx.Problem(fun, [(-5, 5)] * dim).bounds, []
+    with jax.enable_x64(True):
+        state, step = search.init(key, bounds), jax.jit(search.step)
+        capacity = len(state.surrogate.archive.values)
+        while state.surrogate.archive.n_points < capacity:
+            n, size = int(state.surrogate.n_next), len(state.candidates)
+            values = np.array([fun(np.asarray(x)) for x in state.candidates[:n]] + [np.inf] * (size - n))
+            evaluation = CandidateEvaluation(jnp.asarray(values)[:, None], None, jnp.zeros(size))
+            state = step(random.fold_in(key, int(state.surrogate.archive.n_points)), state, evaluation)
+            ages.append(int(state.surrogate.archive.n_points - state.surrogate.fitted.n_points))
+    assert max(ages) == most - 1
+    assert np.all(np.isfinite(state.now.mean)) and state.surrogate.fitted.model.is_fitted
+
+
 def test_a_surrogate_copes_with_failures_and_a_corner():
     def corner(x):
         return float("nan") if x[0] + x[1] > 0 else float(np.sum((x - [4.5, -6, 0.5]) ** 2))

@@ -32,6 +32,7 @@ from galapax.core.checks import check_bool, check_integer, check_positive, check
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random
+from galapax.numerics.linear_algebra import invert_lower
 from galapax.operators.selection import best_index, no_worse, rank_by_fitness, set_first, take_row, tree_where
 from galapax.operators.surrogate import (
     MAX_COMPARED,
@@ -42,6 +43,7 @@ from galapax.operators.surrogate import (
     append_samples,
     count_coefficients,
     create_archive,
+    create_unfitted,
     fit_surrogate,
     latest_rows,
     minimize_in_ball,
@@ -64,6 +66,7 @@ MAX_STEP_GROWTH = 1e3  # a distribution so many times as wide as the first one d
 # evaluations of a black box for each variable up to which a surrogate is the default: few, so each must be dear
 MAX_SURROGATE_EVALUATIONS_PER_VARIABLE = 1000
 ARCHIVE_SHARE = 2  # latest points that a surrogate is fitted to, for each coefficient or sample
+REFIT_SHARE = 128  # points of the archive for each new one after which the model is fitted again
 
 
 class StrategyParameters(NamedTuple):
@@ -155,10 +158,26 @@ class SearchHealth(NamedTuple):
     stuck: Array  # whether it cannot get on
 
 
+class FittedModel(NamedTuple):
+    """A model in the coordinates of the distribution for which it was fitted."""
+
+    model: Surrogate
+    center: Array  # (d,) in the unit cube
+    root: Array  # (d, d) of the covariance; (d,) where it is diagonal
+    inverse: Array  # of the root
+    n_points: Array  # int32, of the archive so far
+
+    def find_coordinates(self, unit: Array) -> Array:
+        """The coordinates (k, d) of points of the unit cube."""
+        moves = unit - self.center
+        return moves * self.inverse if self.inverse.ndim == 1 else _product(moves, self.inverse.T)
+
+
 class SurrogateState(NamedTuple):
     """What a surrogate needs between two steps of the same or the next generation of samples."""
 
     archive: SampleArchive
+    fitted: FittedModel
     values: Array  # (n,) of the candidates; NaN where one was not evaluated
     n_next: Array  # int32, how many of the first candidates are evaluated next
     gained: Array  # whether the best value became less since the distribution moved
@@ -278,7 +297,31 @@ class CMAES(Algorithm[CMAESState]):
         n, dim = x.shape
         archive = create_archive(ARCHIVE_SHARE * max(count_coefficients(dim), n), dim, x.dtype)
         n_first = jnp.asarray(self.constants.count, jnp.int32)
-        return SurrogateState(archive, jnp.full(n, jnp.nan, x.dtype), n_first, jnp.zeros((), bool))
+        unit = jnp.ones(dim, x.dtype) if self.diagonal else jnp.eye(dim, dtype=x.dtype)
+        fitted = FittedModel(create_unfitted(dim, x.dtype), jnp.zeros(dim, x.dtype), unit, unit, jnp.int32(0))
+        return SurrogateState(archive, fitted, jnp.full(n, jnp.nan, x.dtype), n_first, jnp.zeros((), bool))
+
+    def fit(self, archive: SampleArchive, now: Distribution, bounds: Bounds) -> FittedModel:
+        """Fit a model in the coordinates of this distribution."""
+        root = now.step * now.root
+        inverse = 1 / root if self.diagonal else invert_lower(root)
+        fitted = FittedModel(create_unfitted(bounds.dim, root.dtype), now.mean, root, inverse, archive.n_points)
+        points = fitted.find_coordinates((archive.x - bounds.lower) / bounds.span)
+        is_point = jnp.arange(len(points)) < archive.n_points
+        return fitted._replace(model=fit_surrogate(points, jnp.where(is_point, archive.values, jnp.inf)))
+
+    def refit(self, before: FittedModel, archive: SampleArchive, now: Distribution, bounds: Bounds) -> FittedModel:
+        """Fit the model again if there are enough new points: in 20 variables a fit takes longer than all the rest."""
+        capacity = archive.x.shape[0]
+        if capacity < 2 * REFIT_SHARE:
+            return self.fit(archive, now, bounds)
+        n_new = jnp.maximum(1, jnp.minimum(archive.n_points, capacity) // REFIT_SHARE)
+        # a loop and no `cond`, of which `vmap` would compute both branches
+        return lax.while_loop(
+            lambda fitted: archive.n_points - fitted.n_points >= n_new,
+            lambda _: self.fit(archive, now, bounds),
+            before,
+        )
 
     def with_initial_points(self, state: CMAESState, points: Array) -> CMAESState:
         """The first point is the mean; the others take the place of samples around it. A single one is a place to start
@@ -385,19 +428,24 @@ class CMAES(Algorithm[CMAESState]):
         """
         before, now, bounds, k = state.surrogate, state.now, state.bounds, self.constants
         assert before is not None and k is not None
+
+        def to_unit(x: Array) -> Array:
+            return (x - bounds.lower) / bounds.span
+
         places = jnp.arange(self.population)
         is_new, is_sample = places < before.n_next, places < k.count
         values = jnp.where(is_new, samples.fitness, before.values)
         archive = append_samples(before.archive, samples.x, samples.fitness, is_new)
-        points = self.find_normals(now, archive.x, bounds)
-        model = fit_surrogate(points, jnp.where(jnp.arange(len(points)) < archive.n_points, archive.values, jnp.inf))
+        fitted = self.refit(before.fitted, archive, now, bounds)
         is_known = ~jnp.isnan(values)
         n_known = jnp.sum(is_known)
         n_compared = jnp.maximum(MIN_COMPARED, jnp.minimum(1.2 * n_known, 0.75 * k.count))
-        agreed = agrees(model, archive, points, n_compared, max(MIN_COMPARED, min(MAX_COMPARED, self.population)))
+        rows = latest_rows(archive, min(max(MIN_COMPARED, min(MAX_COMPARED, self.population)), archive.x.shape[0]))
+        compared = fitted.find_coordinates(to_unit(archive.x[rows]))
+        agreed = agrees(fitted.model, compared, archive.values[rows], jnp.minimum(n_compared, archive.n_points))
         is_complete = n_known >= k.count
 
-        predicted = model.predict(self.find_normals(now, state.candidates, bounds))
+        predicted = fitted.model.predict(fitted.find_coordinates(to_unit(state.candidates)))
         shift = jnp.min(jnp.where(is_known, values, jnp.inf)) - jnp.min(jnp.where(is_sample, predicted, jnp.inf))
         ranked = jnp.where(is_known & jnp.isinf(values), jnp.inf, predicted + shift)
         fitness = jnp.where(is_sample, jnp.where(is_complete, values, ranked), jnp.inf)
@@ -406,35 +454,36 @@ class CMAES(Algorithm[CMAESState]):
         parents = set_first(latest, best)
         gained = before.gained | gained
 
-        moved = self.insert_minimum(self.move(key, state, fitness, None, parents, gained), now, model)
+        moved = self.insert_minimum(self.move(key, state, fitness, None, parents, gained), fitted)
         has_moved = agreed | is_complete
         state = jax.tree.map(
             lambda a, b: jnp.where(has_moved, a, b), moved, state._replace(parents=parents)
         )._replace(bounds=bounds)  # fmt: skip
         values = jnp.where(has_moved, jnp.nan, values)
 
-        predicted = model.predict(self.find_normals(now, state.candidates, bounds)) + penalize(
+        predicted = fitted.model.predict(fitted.find_coordinates(to_unit(state.candidates))) + penalize(
             state, self.transform(state.now, state.normals)
         )
         is_waiting = is_sample & jnp.isnan(values)
         order = jnp.lexsort((predicted, jnp.where(is_waiting, 0, jnp.where(is_sample, 1, 2))))
-        n_next = jnp.where(model.is_fitted, jnp.where(has_moved, 1, (n_known + 1) // 2), k.count)
+        n_next = jnp.where(fitted.model.is_fitted, jnp.where(has_moved, 1, (n_known + 1) // 2), k.count)
         n_next = jnp.minimum(jnp.maximum(n_next, self.batch or 1), jnp.sum(is_waiting)).astype(jnp.int32)
         return state._replace(
             candidates=state.candidates[order],
             normals=state.normals[order],
-            surrogate=SurrogateState(archive, values[order], n_next, gained & ~has_moved),
+            surrogate=SurrogateState(archive, fitted, values[order], n_next, gained & ~has_moved),
         )
 
-    def insert_minimum(self, state: CMAESState, before: Distribution, model: Surrogate) -> CMAESState:
+    def insert_minimum(self, state: CMAESState, fitted: FittedModel) -> CMAESState:
         """Put the model's minimum in the place of the first sample in every other generation, no longer than a sample
-        could be. before: the distribution in whose coordinates the model is.
+        could be.
         """
         bounds, dim = state.bounds, state.bounds.dim
-        minimum = minimize_in_ball(model, dim, math.sqrt(dim) + 2)[None]
-        point = self.place(before, minimum, bounds)
+        minimum = minimize_in_ball(fitted.model, dim, math.sqrt(dim) + 2)[None]
+        unit = fitted.center + (minimum * fitted.root if self.diagonal else _product(minimum, fitted.root.T))
+        point = jnp.clip(bounds.lower + bounds.span * unit, bounds.lower, bounds.upper)
         normals = shorten(self.find_normals(state.now, point, bounds))
-        is_due = model.is_fitted & (state.progress.age % 2 == 1) & jnp.all(jnp.isfinite(normals))
+        is_due = fitted.model.is_fitted & (state.progress.age % 2 == 1) & jnp.all(jnp.isfinite(normals))
         normals = jnp.where(is_due, normals, state.normals[:1])
         return state._replace(
             candidates=state.candidates.at[:1].set(self.place(state.now, normals, bounds)),

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from galapax.numerics.linear_algebra import solve_positive
+
 AGREEMENT = 0.85  # Kendall's tau of model and objective from which on the model ranks the rest
 MIN_COMPARED, MAX_COMPARED = 15, 128  # latest points that are compared
 BEST_WEIGHT = 20.0  # of the best point in the regression; the worst has 1
@@ -94,12 +96,16 @@ def fit_surrogate(u: Array, values: Array) -> Surrogate:
     normal = _product(weighted, columns)
     size = normal.shape[0]
     ridge = RIDGE[u.dtype.itemsize] * jnp.trace(normal) / size
-    root = lax.linalg.cholesky(normal + ridge * jnp.eye(size, dtype=u.dtype), symmetrize_input=False)
     right = weighted @ jnp.where(sound, (values - offset) / scale, 0)
-    half = lax.linalg.triangular_solve(root, right[:, None], left_side=True, lower=True)
-    coefficients = lax.linalg.triangular_solve(root, half, left_side=True, lower=True, transpose_a=True)[:, 0]
+    coefficients = solve_positive(normal + ridge * jnp.eye(size, dtype=u.dtype), right)
     is_fitted = (n_sound >= dim + 3) & (spread > 0) & jnp.all(jnp.isfinite(coefficients))
     return Surrogate(jnp.where(is_fitted, coefficients, 0), offset, scale, is_fitted)
+
+
+def create_unfitted(dim: int, dtype: np.dtype) -> Surrogate:
+    """Create the model that there is before any points."""
+    zero = jnp.zeros((), dtype)
+    return Surrogate(jnp.zeros(count_coefficients(dim), dtype), zero, zero + 1, jnp.zeros((), bool))
 
 
 def minimize_in_ball(model: Surrogate, dim: int, radius: float) -> Array:
@@ -146,11 +152,9 @@ def rank_correlation(a: Array, b: Array, chosen: Array) -> Array:
     return jnp.where(size > 0, jnp.sum(first * second) / jnp.maximum(size, 1), 0)
 
 
-def agrees(model: Surrogate, archive: SampleArchive, u: Array, n: Array, max_n: int) -> Array:
-    """Whether the model ranks the latest n points well enough, at most max_n. u: all points of the archive, (k, d)."""
-    rows = latest_rows(archive, min(max_n, archive.x.shape[0]))
-    chosen = jnp.arange(len(rows)) < jnp.minimum(n, archive.n_points)
-    tau = rank_correlation(model.predict(u[rows]), archive.values[rows], chosen)
+def agrees(model: Surrogate, u: Array, values: Array, n: Array) -> Array:
+    """Whether the model ranks the first n of the points u (k, d) with values (k,) well enough."""
+    tau = rank_correlation(model.predict(u), values, jnp.arange(len(u)) < n)
     return model.is_fitted & (tau >= AGREEMENT)
 
 
