@@ -222,6 +222,7 @@ def test_islands_find_more_than_as_many_runs_apart():
         ({"islands": Islands(3, 5, 6), "population": 10}, "at most half a population, 5 of 10; got 6"),
         ({"islands": Islands(3, 5, 1, "star")}, 'topology must be "ring", "torus", "complete" or "random"; got .star.'),
         ({"islands": 3, "restarts": "ipop"}, "does not restart"),
+        ({"islands": 3, "algorithm": gx.CMAES(surrogate=True), "blackbox": True}, "leave surrogate=True out"),
         ({"islands": 3, "algorithm": "de", "workers": gx.Workers(2, asynchronous=True)}, "leave islands out"),
     ],
 )

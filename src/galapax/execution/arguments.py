@@ -191,8 +191,15 @@ def plan_repairs(
     return (count_repairs(solver), True) if is_affordable else (0, False)
 
 
-def check_islands(islands: Islands, population: int, restarts: Restarts | None, workers: Workers) -> None:
+def check_islands(
+    islands: Islands, solver: Algorithm, population: int, restarts: Restarts | None, workers: Workers
+) -> None:
     islands.check(population)
+    if isinstance(solver, CMAES) and solver.surrogate:
+        raise InputError(
+            "islands exchange points of whole generations, and CMA-ES with a surrogate evaluates a few samples of one: "
+            "leave surrogate=True out, or islands."
+        )
     if restarts is not None:
         raise InputError("a run on islands does not restart: leave restarts out, or islands.")
     if workers.asynchronous:

@@ -418,7 +418,7 @@ def build_task(
     is_called = blackbox or options.vectorized
     repairs, differences = plan_repairs(problem, bound[0], is_called, options.workers.asynchronous, budget_evaluations)
     if islands is not None:
-        check_islands(islands, population, restarts, options.workers)
+        check_islands(islands, bound[0], population, restarts, options.workers)
     evaluations = population + repairs * (1 + problem.dim)
     if (
         restarts is not None or not bound[0].traits.fixed_evaluations
