@@ -317,12 +317,36 @@ def test_asked_and_told_it_is_the_same_run():
     optimizer = gx.Optimizer([(-5, 5)] * 8, gx.CMAES(surrogate=True), seed=4, max_evaluations=300, restarts=None)
     points = []
     while optimizer.nfev < 300:
-        trials = optimizer.ask(3)
-        points += [trial.x for trial in trials]
-        for trial in reversed(trials):
-            optimizer.tell(trial, rotated_ellipsoid(0)(trial.x))
+        trial = optimizer.ask()
+        points.append(trial.x)
+        optimizer.tell(trial, rotated_ellipsoid(0)(trial.x))
     assert optimizer.best.fun == whole.fun
     np.testing.assert_array_equal(points[:299], whole.evaluations.x[:299])  # the last one checks the answer
+
+
+def test_as_many_samples_as_are_asked_for_are_evaluated_at_a_time():
+    optimizer, fun = gx.Optimizer([(-5, 5)] * 5, seed=1, max_evaluations=901), rotated_ellipsoid(0, 5)
+    sizes = []
+    while optimizer.nfev < 300:
+        trials = optimizer.ask(4)
+        sizes.append(len(trials))
+        for trial in reversed(trials):
+            optimizer.tell(trial, fun(trial.x))
+    assert set(sizes) == {4}  # of the eight of a generation
+    assert optimizer.algorithm.surrogate and optimizer.best.fun < 1e-2
+
+
+def test_several_workers_ask_for_more_samples_while_others_are_out():
+    optimizer, fun = gx.Optimizer([(-5, 5)] * 5, gx.CMAES(surrogate=True), seed=1), rotated_ellipsoid(0, 5)
+    for trial in optimizer.ask(8):
+        optimizer.tell(trial, fun(trial.x))
+    out = [optimizer.ask(2) for _ in range(5)]
+    assert [len(trials) for trials in out] == [2, 2, 2, 2, 0]
+    assert len({trial.x.tobytes() for trials in out for trial in trials}) == 8
+    for trials in reversed(out):
+        for trial in trials:
+            optimizer.tell(trial, fun(trial.x))
+    assert optimizer.nfev == 16 and len(optimizer.ask(3)) == 3
 
 
 def test_a_resumed_run_with_a_surrogate_is_the_whole_run(tmp_path):

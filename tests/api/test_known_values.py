@@ -75,7 +75,7 @@ def test_a_run_that_goes_on_from_another_is_as_good_as_one_run_of_both(limit):
         assert more.fun <= first.fun and (more.nfev == limit or more.success)
         ends.append((more.fun, alone.fun))
     more, alone = np.median(ends, axis=0)
-    assert more <= alone
+    assert more <= max(alone, 1e-25)  # both are exact but for rounding
 
 
 @pytest.mark.parametrize(

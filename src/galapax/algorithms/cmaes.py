@@ -269,6 +269,15 @@ class CMAES(Algorithm[CMAESState]):
         assert self.constants is not None
         return self.constants.count if state.surrogate is None else state.surrogate.n_next
 
+    def with_more_candidates(self, state: CMAESState, n: Array | int) -> CMAESState:
+        surrogate, k = state.surrogate, self.constants
+        if surrogate is None:
+            return state
+        assert k is not None
+        n_waiting = jnp.sum(jnp.isnan(surrogate.values) & (jnp.arange(self.population) < k.count), dtype=jnp.int32)
+        n_next = jnp.maximum(surrogate.n_next, jnp.minimum(n, n_waiting))
+        return state._replace(surrogate=surrogate._replace(n_next=n_next))
+
     def with_smaller_spread(self, factor: float) -> Self:
         return dataclasses.replace(self, sigma0=(self.sigma0 or FIRST_STEP) * factor)
 

@@ -27,6 +27,7 @@ from galapax.api.trials import (
     judge_answers,
     judge_known_answers,
     match_points,
+    offer_more,
     parse_points,
     parse_values,
     place_known,
@@ -42,6 +43,7 @@ from galapax.core.algorithm import (
     Algorithm,
     Budget,
     NextSearch,
+    OffersMore,
     Restarts,
     TakesKnownValues,
     count_repairs,
@@ -281,7 +283,10 @@ class Optimizer:
         fresh = [place for place in waiting if place not in self._out]
         if k is None:
             return self._trial(fresh[0] if fresh else min(waiting, key=lambda place: self._out[place].number))
-        return [self._trial(place) for place in fresh[: check_integer(k, "k", 1)]]
+        n_more = check_integer(k, "k", 1) - len(fresh)
+        if n_more > 0:
+            fresh += self._show_more(n_more)
+        return [self._trial(place) for place in fresh[:k]]
 
     def ask_generation(self) -> np.ndarray:
         """Return the points (n, d) of this generation that wait for their values; the same ones until they are told."""
@@ -429,6 +434,19 @@ class Optimizer:
         self._answers = [None] * len(self._points)
         self._out = {}
         self._take_known()
+
+    def _show_more(self, n: int) -> list[int]:
+        """Let n more candidates wait for their values, where the search can use them; return their places."""
+        before = len(self._points)
+        if not isinstance(self._search.algorithm, OffersMore) or before == self._asked.state.candidates.shape[1]:
+            return []
+        with self._precision():
+            self._asked = compile_cache.call(offer_more, (), self._search, self._asked, np.int32(before + n))
+        count = max(before, self._count)
+        genes = np.array(self._asked.state.candidates[0])[before:count]
+        self._points = np.concatenate([self._points, self._decode(genes)])
+        self._answers += [None] * (count - before)
+        return list(range(before, count))
 
     def _make_generation(self) -> None:
         """Tell the search all values of this generation, and ask for the next."""

@@ -16,6 +16,7 @@ from galapax import algorithms
 from galapax.core.algorithm import (
     AcceptsImmigrants,
     Algorithm,
+    OffersMore,
     State,
     TakesKnownValues,
     count_repairs,
@@ -448,6 +449,18 @@ def insert_points(search: Search, pending: Carry, rows: Array, points: Array) ->
         in_axes=(search.setting_axes, run_axes(pending.state)),
         out_axes=run_axes(pending.state),
     )(search.algorithm, pending.state)
+    return pending._replace(state=state)
+
+
+def offer_more(search: Search, pending: Carry, n: Array) -> Carry:
+    """Return the carry with at least n candidates that are evaluated next, if so many wait."""
+
+    def offer(algorithm: Algorithm, state: State) -> State:
+        assert isinstance(algorithm, OffersMore)
+        return algorithm.with_more_candidates(state, n)
+
+    axes = run_axes(pending.state)
+    state = jax.vmap(offer, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, pending.state)
     return pending._replace(state=state)
 
 

@@ -79,7 +79,7 @@ def create_optimizer(
             "algorithm, or None."
         )
     if is_parallel and isinstance(solver, CMAES) and solver.surrogate is None:
-        solver = replace(solver, surrogate=False)  # it would ask for one point after another
+        solver = replace(solver, surrogate=False)  # its generations, which these libraries evaluate, have one point
     if max_evaluations is not None:
         max_evaluations = max(max_evaluations, MIN_PLANNED_EVALUATIONS)
     restarts = None

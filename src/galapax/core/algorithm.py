@@ -226,6 +226,14 @@ class AcceptsImmigrants(Protocol):
 
 
 @runtime_checkable
+class OffersMore(Protocol):
+    """An algorithm that can have more of its candidates evaluated next than it needs."""
+
+    def with_more_candidates(self, state: S, n: Array | int) -> S:
+        """Have at least n candidates evaluated next, or all that wait if these are fewer."""
+
+
+@runtime_checkable
 class CombinesMethods(Protocol):
     """An algorithm that shares its evaluations among several methods."""
 
