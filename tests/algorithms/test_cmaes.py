@@ -336,6 +336,32 @@ def test_as_many_samples_as_are_asked_for_are_evaluated_at_a_time():
     assert optimizer.algorithm.surrogate and optimizer.best.fun < 1e-2
 
 
+def test_of_many_known_points_the_archive_keeps_the_best():
+    """First ones, and those that are told in mid-run."""
+    fun, x = rotated_ellipsoid(0, 3), np.random.default_rng(0).uniform(-5, 5, (60, 3))
+    order = np.argsort([fun(row) for row in x])
+    optimizer = gx.Optimizer([(-5, 5)] * 3, gx.CMAES(surrogate=True), seed=1, restarts=None)
+    first, later = x[order], x[order[::-1]] * 0.9
+    optimizer.tell(first, [fun(row) for row in first])
+    assert is_archived(optimizer, first[:20]).all() and not is_archived(optimizer, first[20:]).any()
+    for _ in range(9):
+        trial = optimizer.ask()
+        optimizer.tell(trial, fun(trial.x))
+    optimizer.tell(later[-10:], [fun(row) for row in later[-10:]])
+    while not is_archived(optimizer, later[-10:]).all():  # the next generations take them up
+        trial = optimizer.ask()
+        optimizer.tell(trial, fun(trial.x))
+        assert optimizer.nfev < 20
+    archive = optimizer._asked.state.surrogate.archive
+    assert len(np.unique(archive.x[0], axis=0)) == len(archive.x[0])  # each point once
+
+
+def is_archived(optimizer, x):
+    """Whether the surrogate has these points, which are where the optimizer was told of them."""
+    archive = np.asarray(optimizer._asked.state.surrogate.archive.x[0])
+    return (x[:, None] == archive).all(axis=2).any(axis=1)
+
+
 def test_several_workers_ask_for_more_samples_while_others_are_out():
     optimizer, fun = gx.Optimizer([(-5, 5)] * 5, gx.CMAES(surrogate=True), seed=1), rotated_ellipsoid(0, 5)
     for trial in optimizer.ask(8):

@@ -364,11 +364,19 @@ class CMAES(Algorithm[CMAESState]):
         candidates = self.place(now, state.normals, bounds)
         parents = set_first(state.parents, take_row(known, best_index(known)))
         progress = state.progress._replace(first_step=now.step)
-        surrogate = state.surrogate
-        if surrogate is not None:
-            archive = append_samples(surrogate.archive, x, known.fitness, jnp.ones(x.shape[0], bool))
-            surrogate = surrogate._replace(archive=archive)
-        return state._replace(candidates=candidates, parents=parents, now=now, progress=progress, surrogate=surrogate)
+        state = self.with_archived_values(state, x, evaluation)
+        return state._replace(candidates=candidates, parents=parents, now=now, progress=progress)
+
+    def with_archived_values(self, state: CMAESState, x: Array, evaluation: CandidateEvaluation) -> CMAESState:
+        """The surrogate is fitted to these points, too; of more than its archive holds to the best."""
+        if state.surrogate is None:
+            return state
+        known = as_population(x, evaluation)
+        best_last = jnp.argsort(-rank_by_fitness(known.fitness, known.violation))
+        archive = append_samples(
+            state.surrogate.archive, x[best_last], known.fitness[best_last], jnp.ones(x.shape[0], bool)
+        )
+        return state._replace(surrogate=state.surrogate._replace(archive=archive))
 
     def with_immigrants(self, state: CMAESState, rows: Array, points: Array) -> CMAESState:
         """Points from elsewhere are judged where they are, and move the distribution as far as a sample could.

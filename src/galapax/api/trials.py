@@ -16,6 +16,7 @@ from galapax import algorithms
 from galapax.core.algorithm import (
     AcceptsImmigrants,
     Algorithm,
+    ArchivesValues,
     OffersMore,
     State,
     TakesKnownValues,
@@ -476,6 +477,18 @@ def learn_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
     return pending._replace(state=state)
 
 
+def archive_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
+    """Return the carry of an algorithm that remembers these values."""
+
+    def remember(algorithm: Algorithm, state: State) -> State:
+        assert isinstance(algorithm, ArchivesValues)
+        return algorithm.with_archived_values(state, *known)
+
+    axes = run_axes(pending.state)
+    state = jax.vmap(remember, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, pending.state)
+    return pending._replace(state=state)
+
+
 def place_known(
     search: Search, pending: Carry, known: KnownPoints, n: int, is_first: bool
 ) -> tuple[Carry, dict[int, int]]:
@@ -495,6 +508,9 @@ def place_known(
         places = [find_row(candidates, point) for point in genes]
         return pending, {place: row for place, row in zip(places, rows, strict=True) if place is not None}
     last = np.arange(n - len(genes), n)
+    others = np.setdiff1d(np.arange(len(known.x)), rows)
+    if isinstance(search.algorithm, ArchivesValues) and len(others):
+        pending = compile_cache.call(archive_values, (), search, pending, jax.tree.map(lambda a: a[others], known))
     if len(genes):
         pending = compile_cache.call(insert_points, (), search, pending, last, genes)
     return pending, dict(zip(last.tolist(), rows, strict=True))

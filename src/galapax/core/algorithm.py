@@ -218,6 +218,14 @@ class TakesKnownValues(Protocol):
 
 
 @runtime_checkable
+class ArchivesValues(Protocol):
+    """An algorithm that remembers values which it did not ask for, besides the points that become candidates."""
+
+    def with_archived_values(self, state: S, x: Array, evaluation: CandidateEvaluation) -> S:
+        """Remember evaluated points (k, d)."""
+
+
+@runtime_checkable
 class AcceptsImmigrants(Protocol):
     """An algorithm whose state must learn of candidates that come from elsewhere."""
 
