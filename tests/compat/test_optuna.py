@@ -74,6 +74,14 @@ def test_two_lines_find_a_minimum_that_random_search_does_not():
     assert run(sphere, 100, seed=1).best_value < 1e-4
 
 
+def test_models_choose_the_trials_where_some_parameters_are_integers_and_categories():
+    def objective(trial):
+        x, k = trial.suggest_float("x", -5, 5), trial.suggest_int("k", 0, 9)
+        return (x - 1) ** 2 + k + (trial.suggest_categorical("c", ["a", "b", "d"]) == "a")
+
+    assert np.median([run(objective, 60, seed=seed).best_value for seed in range(3)]) < 1e-6
+
+
 def test_every_kind_of_parameter_is_optimised():
     study = run(mixed, 200, seed=1, n_trials=200)
     assert study.best_value < 0.5
@@ -162,6 +170,14 @@ def test_a_search_starts_from_enqueued_trials_without_evaluating_them_again():
     assert [t.params["x0"] == 1.25 for t in study.trials] == [True] + [False] * 7
     study.optimize(sphere, n_trials=1)
     assert study.trials[-1].system_attrs[ATTRIBUTE][1] == 1  # the first generation is complete
+
+
+def test_models_learn_from_all_trials_that_were_there_before():
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(sphere, n_trials=12)
+    study.sampler = GalapaxSampler(seed=1)
+    study.optimize(sphere, n_trials=8)
+    assert study.best_value < 0.01
 
 
 def test_parameters_that_some_trials_lack_are_sampled_independently():

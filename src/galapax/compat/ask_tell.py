@@ -67,7 +67,7 @@ def create_optimizer(
     """Create an Optimizer for few evaluations, with the default algorithm that suits them.
 
     maximize: the direction of each objective. is_parallel: several points are evaluated at once, so that a search that
-        proposes one after another does not suit.
+        proposes one after another does not suit. x0: points to start from, which a search by models does not take.
     """
     dim, n_objectives = len(variables), len(maximize)
     mixed = dim if any(v.discrete for v in variables) else 0
@@ -86,10 +86,11 @@ def create_optimizer(
     if algorithm is None:
         max_evaluations = PLANNED_EVALUATIONS if max_evaluations is None else max_evaluations
         restarts = algorithms.parse_restarts("auto", solver)
-        is_left_open = restarts is not None and population is None and not is_parallel
-        if is_left_open and is_for_models(max_evaluations, dim):
+        is_left_open = population is None and not is_parallel
+        is_simple = n_objectives == 1 and not is_constrained
+        if is_left_open and is_simple and is_for_models(max_evaluations, dim):
             solver, restarts = ModelSearch(), None
-        elif population is None and not is_parallel and is_for_front_models(max_evaluations, dim, n_objectives):
+        elif is_left_open and is_for_front_models(max_evaluations, dim, n_objectives):
             solver = EHVI()
     if population is None and not isinstance(algorithm, Algorithm) and restarts is None:
         shape = Shape(n_objectives, int(is_constrained), 0)
@@ -101,6 +102,6 @@ def create_optimizer(
         maximize=maximize,
         population=population,
         max_evaluations=max_evaluations,
-        x0=x0,
+        x0=None if isinstance(solver, ModelSearch) else x0,
         restarts=restarts,
     )

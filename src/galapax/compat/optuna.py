@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from galapax import algorithms
+from galapax.algorithms.model_search import ModelSearch
 from galapax.api.optimizer import Optimizer
 from galapax.compat.ask_tell import create_optimizer
 from galapax.core.algorithm import Algorithm
@@ -57,9 +58,10 @@ class GalapaxSampler(BaseSampler):
     """Samples the parameters that all trials have in common by an evolutionary algorithm, and the others independently.
 
     algorithm: a name, such as "cmaes" or "nsga2", an instance such as gx.DE(weight=0.7), or None for a default. For one
-        objective of floats these are quadratic models for up to 100 trials per parameter, one trial after another, and
-        CMA-ES with restarts for more, or with n_jobs; differential evolution where a parameter is categorical, an
-        integer or has a step, or where trials have constraints; NSGA-II for two objectives.
+        objective these are quadratic models for up to 100 trials per parameter, one trial after another; for more, or
+        with n_jobs, CMA-ES with restarts where all parameters are floats, and differential evolution where one is
+        categorical, an integer or has a step. Differential evolution where trials have constraints, too; NSGA-II for
+        two objectives.
     population: trials of a generation. n_jobs keeps all jobs busy with a population of two to four times as many.
     n_trials: how many trials you plan, for algorithms that plan with it. Without it the default algorithm plans 100.
     seed: repeats a study of the same objective, as long as n_jobs is 1; None draws one, which the study keeps.
@@ -203,6 +205,9 @@ class _Generation:
     points: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.known_trials and isinstance(self.optimizer.algorithm, ModelSearch):  # it learns from their values
+            points = [[code.encode(trial.params[code.name]) for code in self.codes] for trial in self.known_trials]
+            self._tell(np.array(points, float), self.known_trials)
         self.points = self.optimizer.ask_generation()
 
     def belongs_to(self, study: Study, search: str) -> bool:
@@ -215,13 +220,17 @@ class _Generation:
             rows = self._finished_rows(trials)
             if len(rows) < len(self.points) or not any(t.state == TrialState.COMPLETE for t in rows.values()):
                 return
-            values = np.array([self._objectives(rows[i]) for i in range(len(self.points))])
-            ineq = np.array([sum(max(c, 0.0) for c in constraint_values(rows[i])) for i in range(len(self.points))])
-            if self.n_objectives == 1:
-                values = values[:, 0]
-            self.optimizer.tell(self.points, values, ineq=ineq if self.is_constrained else None)
+            self._tell(self.points, [rows[i] for i in range(len(self.points))])
             self.number += 1
             self.points = self.optimizer.ask_generation()
+
+    def _tell(self, points: np.ndarray, trials: list[FrozenTrial]) -> None:
+        """Tell the search the values of these trials, which have these points (k, d)."""
+        values = np.array([self._objectives(trial) for trial in trials])
+        ineq = np.array([sum(max(c, 0.0) for c in constraint_values(trial)) for trial in trials])
+        if self.n_objectives == 1:
+            values = values[:, 0]
+        self.optimizer.tell(points, values, ineq=ineq if self.is_constrained else None)
 
     def choose_row(self, trials: list[FrozenTrial]) -> int:
         """The point for a new trial: one that no trial has, else EXTRA, else one whose trial takes long."""

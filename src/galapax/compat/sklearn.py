@@ -41,9 +41,9 @@ class GalapaxSearchCV(BaseSearchCV):
         distribution of scipy.stats, whose quantiles are searched; or a list of values of any kind. Numbers in ascending
         order are searched as steps of a ladder.
     n_iter: candidates that are evaluated.
-    algorithm: a name, such as "cmaes" or "de", an instance, or None for a default: for real parameters
-        quadratic models, or CMA-ES where n_jobs evaluates several candidates at once; differential evolution where a
-        parameter is an integer or a choice.
+    algorithm: a name, such as "cmaes" or "de", an instance, or None for a default: quadratic
+        models; where n_jobs evaluates several candidates at once, CMA-ES for real parameters, and differential
+        evolution where one is an integer or a choice.
     population: candidates of a generation, if not the algorithm's default. n_jobs evaluates all their folds at once.
 
     The other arguments and the attributes are those of RandomizedSearchCV. Every candidate is scored on the same
