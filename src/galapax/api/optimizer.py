@@ -42,8 +42,8 @@ from galapax.core.algorithm import (
     STOP_CONFIDENCE,
     Algorithm,
     Budget,
+    HasSurrogate,
     NextSearch,
-    OffersMore,
     Restarts,
     TakesKnownValues,
     count_repairs,
@@ -438,7 +438,7 @@ class Optimizer:
     def _show_more(self, n: int) -> list[int]:
         """Let n more candidates wait for their values, where the search can use them; return their places."""
         before = len(self._points)
-        if not isinstance(self._search.algorithm, OffersMore) or before == self._asked.state.candidates.shape[1]:
+        if not isinstance(self._search.algorithm, HasSurrogate) or before == self._asked.state.candidates.shape[1]:
             return []
         with self._precision():
             self._asked = compile_cache.call(offer_more, (), self._search, self._asked, np.int32(before + n))

@@ -16,8 +16,7 @@ from galapax import algorithms
 from galapax.core.algorithm import (
     AcceptsImmigrants,
     Algorithm,
-    ArchivesValues,
-    OffersMore,
+    HasSurrogate,
     State,
     TakesKnownValues,
     count_repairs,
@@ -457,7 +456,7 @@ def offer_more(search: Search, pending: Carry, n: Array) -> Carry:
     """Return the carry with at least n candidates that are evaluated next, if so many wait."""
 
     def offer(algorithm: Algorithm, state: State) -> State:
-        assert isinstance(algorithm, OffersMore)
+        assert isinstance(algorithm, HasSurrogate)
         return algorithm.with_more_candidates(state, n)
 
     axes = run_axes(pending.state)
@@ -481,7 +480,7 @@ def archive_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
     """Return the carry of an algorithm that remembers these values."""
 
     def remember(algorithm: Algorithm, state: State) -> State:
-        assert isinstance(algorithm, ArchivesValues)
+        assert isinstance(algorithm, HasSurrogate)
         return algorithm.with_archived_values(state, *known)
 
     axes = run_axes(pending.state)
@@ -509,7 +508,7 @@ def place_known(
         return pending, {place: row for place, row in zip(places, rows, strict=True) if place is not None}
     last = np.arange(n - len(genes), n)
     others = np.setdiff1d(np.arange(len(known.x)), rows)
-    if isinstance(search.algorithm, ArchivesValues) and len(others):
+    if isinstance(search.algorithm, HasSurrogate) and len(others):
         pending = compile_cache.call(archive_values, (), search, pending, jax.tree.map(lambda a: a[others], known))
     if len(genes):
         pending = compile_cache.call(insert_points, (), search, pending, last, genes)

@@ -218,14 +218,6 @@ class TakesKnownValues(Protocol):
 
 
 @runtime_checkable
-class ArchivesValues(Protocol):
-    """An algorithm that remembers values which it did not ask for, besides the points that become candidates."""
-
-    def with_archived_values(self, state: S, x: Array, evaluation: CandidateEvaluation) -> S:
-        """Remember evaluated points (k, d)."""
-
-
-@runtime_checkable
 class AcceptsImmigrants(Protocol):
     """An algorithm whose state must learn of candidates that come from elsewhere."""
 
@@ -234,11 +226,14 @@ class AcceptsImmigrants(Protocol):
 
 
 @runtime_checkable
-class OffersMore(Protocol):
-    """An algorithm that can have more of its candidates evaluated next than it needs."""
+class HasSurrogate(Protocol):
+    """An algorithm that may have a model of the objective choose which of its candidates are evaluated next."""
 
     def with_more_candidates(self, state: S, n: Array | int) -> S:
         """Have at least n candidates evaluated next, or all that wait if these are fewer."""
+
+    def with_archived_values(self, state: S, x: Array, evaluation: CandidateEvaluation) -> S:
+        """Fit the model to these points (k, d), too, which are not among the candidates."""
 
 
 @runtime_checkable
@@ -329,9 +324,7 @@ def double_population(algorithm: A, first: int, times: int) -> A:
 
 def scale_spread(algorithm: A, factor: float) -> A:
     """Copy an algorithm with the initial spread scaled by `factor`, if it has one."""
-    if not isinstance(algorithm, HasInitialSpread):
-        return algorithm
-    return algorithm.with_smaller_spread(factor)
+    return algorithm.with_smaller_spread(factor) if isinstance(algorithm, HasInitialSpread) else algorithm
 
 
 def insert_initial_points(algorithm: Algorithm, state: S, points: Array) -> S:
