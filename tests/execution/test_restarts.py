@@ -12,7 +12,8 @@ import galapax as gx
 from galapax.algorithms import portfolio
 from galapax.algorithms.portfolio import MAX_SEPARABLE_SEARCHES, Portfolio
 from galapax.algorithms.separable import SeparabilityTest, SeparableSearch
-from galapax.core.algorithm import (
+from galapax.core.errors import InputError
+from galapax.core.restarts import (
     BIPOP,
     IPOP,
     IndependentRestarts,
@@ -23,7 +24,6 @@ from galapax.core.algorithm import (
     search_with_doubled_population,
     value_resolution,
 )
-from galapax.core.errors import InputError
 from galapax.core.stop import Stop
 from galapax.execution import schedules
 from galapax.fused import backend as kernel_backend

@@ -33,9 +33,15 @@ from galapax.algorithms.real_coded_ga import RealCodedGA
 from galapax.algorithms.reevaluated import Reevaluated
 from galapax.algorithms.sharing_moea import SharingMOEA
 from galapax.algorithms.sms_emoa import SMSEMOA
-from galapax.core.algorithm import BIPOP, IPOP, Algorithm, IndependentRestarts, Restarts, Shared
+from galapax.core.algorithm import Algorithm, Shared
 from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.hints import ALGORITHM_NAMES, MISSING_ALGORITHMS, find_answers, spell_plainly
+from galapax.core.restarts import (
+    BIPOP,
+    IPOP,
+    IndependentRestarts,
+    Restarts,
+)
 
 ALGORITHMS: dict[str, Any] = {
     "cde": CoevolutionaryDE,

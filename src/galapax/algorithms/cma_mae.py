@@ -21,7 +21,12 @@ from jax import Array, lax
 
 from galapax.algorithms.cmaes import CMAES, MAX_CONDITION, CMAESState
 from galapax.algorithms.map_elites import MeasureGrid, best_elite, draw_elites, empty_archive, find_entrants, insert
-from galapax.core.algorithm import Algorithm, Budget, Traits, static
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Traits,
+    static,
+)
 from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population
 from galapax.numerics import random

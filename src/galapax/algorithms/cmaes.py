@@ -27,7 +27,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.core.algorithm import Algorithm, Budget, Traits, static
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Traits,
+    static,
+)
 from galapax.core.checks import check_bool, check_integer, check_positive, check_range
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.core.stop import RUNNING, STOP_CODES, Stop

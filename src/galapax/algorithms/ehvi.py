@@ -18,7 +18,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.special import log_ndtr
 
-from galapax.core.algorithm import Algorithm, Budget, Forecast, Traits, static
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Forecast,
+    Traits,
+    static,
+)
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population

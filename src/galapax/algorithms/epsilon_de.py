@@ -23,7 +23,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, Traits, static
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Traits,
+    static,
+)
 from galapax.core.checks import check_integer, check_positive, check_range
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.core.stop import RUNNING, STOP_CODES, Stop

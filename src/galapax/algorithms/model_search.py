@@ -20,7 +20,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from galapax.core.algorithm import Algorithm, Budget, Traits, static
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Traits,
+    static,
+)
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.problem import (

@@ -27,7 +27,13 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Shared,
+    Traits,
+    static,
+)
 from galapax.core.checks import abbreviate, check_integer, check_positive, check_range
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population

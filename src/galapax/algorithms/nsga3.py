@@ -25,7 +25,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, Budget, Shared, Traits, static
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Shared,
+    Traits,
+    static,
+)
 from galapax.core.checks import abbreviate, check_integer
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population

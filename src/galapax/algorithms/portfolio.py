@@ -20,19 +20,17 @@ import numpy as np
 from galapax.algorithms.cmaes import CMAES, GROWTH
 from galapax.algorithms.lshade import LSHADE
 from galapax.algorithms.separable import MAX_SEPARABLE_VALUES, SeparabilityTest, SeparableSearch
-from galapax.core.algorithm import (
+from galapax.core.algorithm import Algorithm, Budget, scale_spread
+from galapax.core.problem import Shape
+from galapax.core.restarts import (
     BIPOP,
     MAX_DOUBLINGS,
-    Algorithm,
-    Budget,
     NextSearch,
     Restarts,
     SearchSummary,
     find_agreeing_searches,
-    scale_spread,
     search_with_doubled_population,
 )
-from galapax.core.problem import Shape
 from galapax.core.stop import Stop
 
 FIRST_REPEAT_SHRINK = 0.1  # of the first step: the second search is a local one

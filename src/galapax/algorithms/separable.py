@@ -15,7 +15,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from galapax.core.algorithm import Algorithm, Budget, Traits, static
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Traits,
+    static,
+)
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.core.stop import RUNNING, STOP_CODES, Stop
 from galapax.numerics import random

@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from galapax import algorithms
-from galapax.core.algorithm import Algorithm, Restarts
+from galapax.core.algorithm import Algorithm
 from galapax.core.errors import InputError
 from galapax.core.options import Compute, FailurePolicy, Islands, Keep, Options, RestartName, Workers, suggest_keywords
 from galapax.core.problem import EqTolerance, Problem, Shape, returned_by_fun, stack_constraints
+from galapax.core.restarts import Restarts
 from galapax.core.stop import interrupts
 from galapax.execution.arguments import take_known_values
 from galapax.execution.observers import Progress, observers

@@ -39,18 +39,13 @@ from galapax.api.trials import (
     widths_of,
 )
 from galapax.core.algorithm import (
-    STOP_CONFIDENCE,
     Algorithm,
     Budget,
     HasSurrogate,
-    NextSearch,
-    Restarts,
     TakesKnownValues,
     count_repairs,
-    estimate_confidence,
     forecast_objectives,
     orient_forecast,
-    summarize_search,
     with_python_integers,
 )
 from galapax.core.checks import check_integer, pluralize
@@ -71,6 +66,13 @@ from galapax.core.problem import (
     derive_eq_tolerance,
     objective_signs,
     orient,
+)
+from galapax.core.restarts import (
+    STOP_CONFIDENCE,
+    NextSearch,
+    Restarts,
+    estimate_confidence,
+    summarize_search,
 )
 from galapax.core.stop import RUNNING, UNLIMITED, Rules, Stop, stop_from_code
 from galapax.execution.arguments import (

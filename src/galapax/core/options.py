@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 import numpy as np
 from numpy.typing import DTypeLike
 
-from galapax.core.algorithm import Restarts
 from galapax.core.checks import (
     abbreviate,
     as_integer_if_whole,
@@ -32,6 +31,7 @@ from galapax.core.checks import (
 from galapax.core.errors import EvaluationError, InputError, experimental, shows_all_frames
 from galapax.core.hints import unknown_keyword_error
 from galapax.core.problem import Maximize, check_maximize
+from galapax.core.restarts import Restarts
 
 Engine = Literal["auto", "xla", "fused", "native"]
 FailurePolicy = Literal["worst", "raise", "resample"]

@@ -18,7 +18,12 @@ from numpy.typing import ArrayLike
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.cmaes import CMAES, is_for_surrogate
 from galapax.algorithms.reevaluated import reevaluates
-from galapax.core.algorithm import Algorithm, Budget, Restarts, count_repairs, estimate_cost
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    count_repairs,
+    estimate_cost,
+)
 from galapax.core.checks import abbreviate, as_float_array, check_number
 from galapax.core.errors import InputError, OutOfMemory, format_bytes
 from galapax.core.options import Islands, Options, Workers
@@ -34,6 +39,7 @@ from galapax.core.problem import (
     orient,
     returned_by_fun,
 )
+from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED
 from galapax.numerics import devices
 from galapax.objective.evaluation_log import summarise

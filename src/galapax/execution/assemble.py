@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax import algorithms
-from galapax.core.algorithm import SUCCESS_CONFIDENCE, name_methods, orient_forecast
+from galapax.core.algorithm import name_methods, orient_forecast
 from galapax.core.checks import abbreviate
 from galapax.core.errors import InputError
 from galapax.core.options import LEAVES, Options, read
@@ -27,6 +27,7 @@ from galapax.core.problem import (
     Shape,
     orient,
 )
+from galapax.core.restarts import SUCCESS_CONFIDENCE
 from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.state import Outcome, Polish, Track, first_best, of_run, to_host
 from galapax.execution.task import Task

@@ -16,7 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from galapax.core.algorithm import Algorithm, State, insert_immigrants, is_shared
+from galapax.core.algorithm import (
+    Algorithm,
+    State,
+    insert_immigrants,
+    is_shared,
+)
 from galapax.core.options import Islands
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Population, Record
 from galapax.core.stop import RUNNING, STOP_CODES, Stop

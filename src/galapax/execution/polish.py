@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax.core.algorithm import SAME_VALUE_RESOLUTIONS, Agreement, value_resolution
 from galapax.core.errors import InputError, OutOfMemory
 from galapax.core.problem import HISTORY_FIRST_COLUMN, Columns, Population, Problem, Record
+from galapax.core.restarts import SAME_VALUE_RESOLUTIONS, Agreement, value_resolution
 from galapax.core.stop import STOP_CODES, UNLIMITED, Stop
 from galapax.execution.arguments import (
     MAX_CPU_SLICE_RUNS,

@@ -22,20 +22,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from galapax.algorithms import algorithm_name
-from galapax.core.algorithm import (
+from galapax.core.algorithm import Algorithm, Budget, Shared
+from galapax.core.problem import HISTORY_FIRST_COLUMN, Bounds, Columns, Population, Record
+from galapax.core.restarts import (
     ROUNDING_ULPS,
     STOP_CONFIDENCE,
-    Algorithm,
-    Budget,
     NextSearch,
     SearchSummary,
-    Shared,
     estimate_confidence,
     find_known_point,
     summarize_agreement,
     summarize_search,
 )
-from galapax.core.problem import HISTORY_FIRST_COLUMN, Bounds, Columns, Population, Record
 from galapax.core.stop import RUNNING, STOP_CODES, UNLIMITED, Stop, stop_from_code
 from galapax.execution.batch_runner import BatchRunner, Group, select_rows
 from galapax.execution.host_loop import BatchView, RunContext

@@ -15,7 +15,6 @@ from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from galapax.core.algorithm import (
-    SAME_POINT_DISTANCE,
     Algorithm,
     Forecast,
     State,
@@ -31,6 +30,7 @@ from galapax.core.algorithm import (
     static,
 )
 from galapax.core.problem import Bounds, CandidateEvaluation, Columns, Population, Record, Shape
+from galapax.core.restarts import SAME_POINT_DISTANCE
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
 from galapax.metrics.indicators import hypervolume_by_generation

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from galapax.core.algorithm import Agreement, Forecast
+from galapax.core.algorithm import Forecast
 from galapax.core.errors import InputError
 from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.restarts import Agreement
 from galapax.core.space import NumberArray
 from galapax.core.stop import RUNNING, Stop
 from galapax.execution.search import REASON, Carry, Finished, LastSamples, Search

@@ -15,7 +15,12 @@ from galapax.algorithms.de import DE
 from galapax.algorithms.ehvi import EHVI, is_for_front_models
 from galapax.algorithms.model_search import ModelSearch, is_for_models
 from galapax.algorithms.reevaluated import Reevaluated, reevaluates
-from galapax.core.algorithm import Algorithm, Budget, Restarts, Shared, with_python_integers
+from galapax.core.algorithm import (
+    Algorithm,
+    Budget,
+    Shared,
+    with_python_integers,
+)
 from galapax.core.checks import check_integer
 from galapax.core.errors import InputError, warn
 from galapax.core.options import Options, threads_from_environment
@@ -31,6 +36,7 @@ from galapax.core.problem import (
     derive_eq_tolerance,
     objective_signs,
 )
+from galapax.core.restarts import Restarts
 from galapax.core.stop import UNLIMITED, Rules
 from galapax.execution.arguments import (
     DEFAULT_TOLERANCE,
