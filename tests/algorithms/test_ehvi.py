@@ -225,7 +225,7 @@ def rugged(x):
     return float(np.cos(5 * np.pi * x[0] + 0.2) + 4 * (x[0] - 0.6) ** 2 + 0.3 * (x[1] - 1) ** 2 + 0.1 * (x[2] - 3) ** 2)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_best_of_several_minima_of_one_objective_is_found_with_few_evaluations(seed):
     result = gx.minimize(rugged, BOX, gx.EI(), blackbox=True, max_evaluations=50, seed=seed)
     assert result.nfev == 50 and result.fun < -0.99 and abs(result.x[0] - 0.587) < 0.05

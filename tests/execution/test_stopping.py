@@ -32,7 +32,7 @@ def ctrl_c():
 def test_every_reason_has_its_words(stop):
     sentence = stop.sentence(17, Rules(17, -np.inf, UNLIMITED), seconds=2.5)
     assert sentence.endswith((".", "so far.")) and "{" not in sentence
-    assert message(stop, 2, 5, "settings").startswith(f"Stopped by {stop.by}: 2 of 5 settings")
+    assert message(stop, 2, 5, "setting", "settings").startswith(f"Stopped by {stop.by}: 2 of 5 settings")
     assert stop == Stop(str(stop))  # files have the word
 
 

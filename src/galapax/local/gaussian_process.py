@@ -21,6 +21,7 @@ from jax import Array, lax
 
 from galapax.core.problem import Bounds
 from galapax.local import lbfgs
+from galapax.numerics.linear_algebra import invert_factor
 
 LENGTH_SPREAD = math.sqrt(3.0)  # standard deviation of the logarithm of a length scale, in its prior
 VARIANCE_PRIOR = (0.0, 1.0)  # mean and standard deviation of the logarithm of the Matern part's variance
@@ -32,7 +33,6 @@ VARIANCE_LIMITS = (1e-4, 1e4)
 TREND_LIMITS = (1e-6, 1e3)
 NOISE_LIMITS = (1e-8, 1.0)
 LEAST_NOISE_SHARE = 1e-8  # of the whole variance, so that covariance matrices can be factored
-LEAF_ROWS = 16  # of a matrix that LAPACK factors, as one thread
 SQRT5 = math.sqrt(5.0)
 
 
@@ -137,26 +137,6 @@ def noise_of(hyperparameters: Hyperparameters, dim: int) -> Array:
     return jnp.exp(hyperparameters.noise) + LEAST_NOISE_SHARE * scale
 
 
-def invert_root(matrix: Array) -> tuple[Array, Array]:
-    """The diagonal (n,) of the lower Cholesky factor of a matrix (n, n), and the factor's inverse (n, n).
-
-    By halves, with products of JAX's own in between: the threads of a BLAS library that wait for each other made it
-    forty times slower where other processes use the cores.
-    """
-    n = len(matrix)
-    if n <= LEAF_ROWS:
-        root = jnp.linalg.cholesky(matrix)
-        identity = jnp.eye(n, dtype=matrix.dtype)
-        return jnp.diagonal(root), lax.linalg.triangular_solve(root, identity, left_side=True, lower=True)
-    half = -(-(n // 2) // LEAF_ROWS) * LEAF_ROWS
-    first_diagonal, first = invert_root(matrix[:half, :half])
-    below = matrix[half:, :half] @ first.T
-    second_diagonal, second = invert_root(matrix[half:, half:] - below @ below.T)
-    zeros = jnp.zeros((half, n - half), matrix.dtype)
-    inverse = jnp.block([[first, zeros], [-second @ (below @ first), second]])
-    return jnp.concatenate([first_diagonal, second_diagonal]), inverse
-
-
 def fit(sample: Sample, values: Array, starts: Array, n_evaluations: int) -> Process:
     """Return the process with the best hyper-parameters that L-BFGS reaches from `starts` (s, d + 4), conditioned.
 
@@ -198,11 +178,11 @@ def judge_hyperparameters(
     """
     mean, spread = prior_of(sample.u.shape[1])
     matrix, pull_back = jax.vjp(lambda v: masked_covariance(unflatten(v), sample, squares, products), vector)
-    diagonal, inverse_root = invert_root(matrix)
+    inverse_root = invert_factor(matrix)
     whitened = inverse_root @ values
     weights = inverse_root.T @ whitened
     shift = (vector - mean) / spread
-    loss = 0.5 * jnp.sum(whitened**2) + jnp.sum(jnp.log(diagonal)) + 0.5 * jnp.sum(shift**2)
+    loss = 0.5 * jnp.sum(whitened**2) - jnp.sum(jnp.log(jnp.diagonal(inverse_root))) + 0.5 * jnp.sum(shift**2)
     (gradient,) = pull_back(0.5 * (inverse_root.T @ inverse_root - jnp.outer(weights, weights)))
     return jnp.where(jnp.isnan(loss), jnp.inf, loss), gradient + shift / spread, inverse_root
 
