@@ -444,11 +444,13 @@ def tell_generation(
 
 def insert_points(search: Search, pending: Carry, rows: Array, points: Array) -> Carry:
     """Return the carry with points from elsewhere in the place of some candidates."""
-    state = jax.vmap(
-        lambda algorithm, state: insert_immigrants(algorithm, state, rows, points),
-        in_axes=(search.setting_axes, run_axes(pending.state)),
-        out_axes=run_axes(pending.state),
-    )(search.algorithm, pending.state)
+    return change_states(search, pending, lambda algorithm, state: insert_immigrants(algorithm, state, rows, points))
+
+
+def change_states(search: Search, pending: Carry, change: Callable[[Algorithm, State], State]) -> Carry:
+    """Return the carry with the state of each run changed."""
+    axes = run_axes(pending.state)
+    state = jax.vmap(change, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, pending.state)
     return pending._replace(state=state)
 
 
@@ -459,9 +461,7 @@ def offer_more(search: Search, pending: Carry, n: Array) -> Carry:
         assert isinstance(algorithm, HasSurrogate)
         return algorithm.with_more_candidates(state, n)
 
-    axes = run_axes(pending.state)
-    state = jax.vmap(offer, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, pending.state)
-    return pending._replace(state=state)
+    return change_states(search, pending, offer)
 
 
 def learn_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
@@ -471,9 +471,7 @@ def learn_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
         assert isinstance(algorithm, TakesKnownValues)
         return algorithm.with_known_values(state, *known)
 
-    axes = run_axes(pending.state)
-    state = jax.vmap(learn, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, pending.state)
-    return pending._replace(state=state)
+    return change_states(search, pending, learn)
 
 
 def archive_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
@@ -483,9 +481,7 @@ def archive_values(search: Search, pending: Carry, known: KnownPoints) -> Carry:
         assert isinstance(algorithm, HasSurrogate)
         return algorithm.with_archived_values(state, *known)
 
-    axes = run_axes(pending.state)
-    state = jax.vmap(remember, in_axes=(search.setting_axes, axes), out_axes=axes)(search.algorithm, pending.state)
-    return pending._replace(state=state)
+    return change_states(search, pending, remember)
 
 
 def place_known(

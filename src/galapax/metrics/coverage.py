@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-MAX_POINTS = 1000  # a random choice of more
+MAX_COVERING_POINTS = 1000  # a random choice of more
 N_PLACES = 512  # uniform ones, from which distances are measured
 N_DESIGNS = 5  # uniform ones, of which the distances are averaged
 
@@ -22,8 +22,8 @@ def covers_as_uniform(
     x: (n, d). lower, upper: the box, (d,). discrete: whether values are codes, each with half a code around it, (d,).
     """
     rng = np.random.default_rng(seed)
-    if len(x) > MAX_POINTS:
-        x = x[rng.choice(len(x), MAX_POINTS, replace=False)]
+    if len(x) > MAX_COVERING_POINTS:
+        x = x[rng.choice(len(x), MAX_COVERING_POINTS, replace=False)]
     x = x + discrete * (rng.random(x.shape) - 0.5)  # anywhere on its code, as the uniform points are
     places = rng.random((N_PLACES, x.shape[1]))
     designs = [rng.random((n_points, x.shape[1])) for _ in range(N_DESIGNS)]

@@ -378,18 +378,18 @@ def add_evaluations(out: ReportPage, result: Result) -> None:
         return
     run_note = f" Those of run {_best_run(result)}, the best." if result.runs is not None else ""
     out.section("Evaluations")
-    kept = early_dense_indices(len(points.rows), MAX_CURVE_POINTS)
+    shown = early_dense_indices(len(points.rows), MAX_CURVE_POINTS)
     series: list[ChartSpec] = [
-        {"name": name, "c": colour, "x": 0, "y": json_numbers(values[kept]), "dots": True}
+        {"name": name, "c": colour, "x": 0, "y": json_numbers(values[shown]), "dots": True}
         for name, colour, values in (
             ("evaluation", 1, np.where(points.infeasible, np.nan, points.values)),
             ("infeasible", 4, np.where(points.infeasible, points.values, np.nan)),
         )
         if np.isfinite(values).any()
     ]
-    series.append({"name": "best so far", "c": 0, "x": 0, "y": json_numbers(points.best[kept])})
+    series.append({"name": "best so far", "c": 0, "x": 0, "y": json_numbers(points.best[shown])})
     spec: ChartSpec = {
-        "kind": "lines", "file": "values", "series": series, "xs": [(kept + 1).tolist()],
+        "kind": "lines", "file": "values", "series": series, "xs": [(shown + 1).tolist()],
         "x": {"name": "evaluation", "log": False}, "y": {"name": points.name, "log": points.log},
         "alt": f"{points.name} by evaluation, from 1 to {len(points.rows)}",
     }  # fmt: skip
