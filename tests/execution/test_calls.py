@@ -1,5 +1,8 @@
 """What a call that compiles nothing costs the host: programs, transfers, looks; and small things done for many runs."""
 
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +50,26 @@ def test_a_later_call_is_three_programs_and_one_transfer(counted, monkeypatch):
     again = gx.minimize(bowl, BOX, **SHORT)
     assert counted == {"programs": 3, "put": 0, "get": 1}  # begin, all generations, finish
     assert np.array_equal(first.x, again.x) and np.array_equal(first.history.best, again.history.best)
+
+
+MAX_FILES_OF_A_CALL = 30  # that a reader of a plain call has to open
+
+
+def test_a_plain_warm_call_visits_few_files():
+    package, files = Path(gx.__file__).parent, set()
+
+    def note(frame, event, _):
+        if event == "call":
+            files.add(frame.f_code.co_filename)
+
+    for hook in (None, note):
+        sys.setprofile(hook)
+        try:
+            gx.minimize(bowl, [(-1, 1)] * 3, max_evaluations=3000, progress=False)
+        finally:
+            sys.setprofile(None)
+    visited = sorted(str(Path(file).relative_to(package)) for file in files if Path(file).is_relative_to(package))
+    assert 0 < len(visited) <= MAX_FILES_OF_A_CALL, visited
 
 
 def test_an_objective_with_arrays_is_tried_before_the_first_call_only(counted, monkeypatch):

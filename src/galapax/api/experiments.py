@@ -18,7 +18,6 @@ import numpy as np
 
 from galapax import algorithms
 from galapax import algorithms as registry
-from galapax import problems as problem_registry
 from galapax.api.minimize import minimize
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import check_bool, check_finite, check_integer, clean_name, items, pluralize
@@ -31,6 +30,7 @@ from galapax.execution.observers import observers
 from galapax.execution.solve import solve
 from galapax.execution.task import (
     Task,
+    as_problem,
     check_comparable,
     default_algorithm,
     prepare_task,
@@ -281,7 +281,7 @@ def _problems(problems: Sequence[str | Problem]) -> dict[str, Problem]:
         problems = [problems]
     out: dict[str, Problem] = {}
     for one in items(problems, "compare needs a list of problems, names or Problems"):
-        problem = problem_registry.as_problem(one)
+        problem = as_problem(one)
         if isinstance(problem, MinMaxProblem) or not isinstance(problem, Problem):
             raise InputError(f"compare takes names or Problem objects (no min-max problems); got {one!r}.")
         if problem.name in out:

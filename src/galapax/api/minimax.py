@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from galapax import problems
 from galapax.algorithms.cde import CoevolutionaryDE
 from galapax.algorithms.minmax_cde import Arena, GameCDE
 from galapax.api.minimize import minimize
@@ -24,7 +23,7 @@ from galapax.core.problem import MinMaxProblem, Problem, Shape
 from galapax.core.stop import UNLIMITED, Interrupts, Rules, Stop, interrupts
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
-from galapax.execution.task import Task, build_task, check_not_tracing
+from galapax.execution.task import Task, as_problem, build_task, check_not_tracing
 from galapax.local.minmax_refinement import RefinedMinMax, WorstCaseCheck, find_worst_cases, refine_minmax
 from galapax.numerics import random
 from galapax.objective.game import TracedGame, trace_game
@@ -81,7 +80,7 @@ def minimax(
     `worst_case_nfev` is their number. With scenarios, it counts x, each of which meets every scenario.
     """
     arguments, began = locals(), time.perf_counter()
-    game: Any = problems.as_problem(fun)
+    game: Any = as_problem(fun)
     options = Options.parse(arguments | {"polish": False})
     refuse_other_options(options, "minimax")
     if not isinstance(options.keep.history, bool):

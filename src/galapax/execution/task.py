@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -68,6 +69,7 @@ from galapax.objective.evaluation_log import RESAMPLES
 from galapax.objective.function_identity import check_compatibility, count_objectives, has_key_parameter
 from galapax.objective.hoist_constants import Constants
 from galapax.objective.traced import Formulas, Traced, probe, sample_equalities, trace
+from galapax.problems import adapters
 
 MAX_MEMOIZED_POINTS = 100_000  # a black box on a grid of no more points is not called twice with one
 MIN_DEFAULT_GENERATIONS = 1000  # of a run that nothing limits, even if they take more evaluations than usual
@@ -205,11 +207,20 @@ class Task:
         )
 
 
+def as_problem(source: object) -> Any:
+    """Return the built-in problem of that name, or a problem of another library converted; anything else as it is."""
+    if isinstance(source, str):
+        return problems.get(source)
+    if isinstance(source, Problem | MinMaxProblem) or inspect.isfunction(source):
+        return source
+    return adapters.convert_problem(source)
+
+
 def problem_of(
     fun: Any, bounds: Any, algorithm: Any, ineq: Any = None, eq: Any = None, eq_tolerance: EqTolerance | None = None
 ) -> tuple[Problem, str | Algorithm | None]:
     """Return problem and algorithm from the first arguments of `minimize` and its like."""
-    fun = problems.as_problem(fun)
+    fun = as_problem(fun)
     if isinstance(fun, Problem) and algorithm is None and isinstance(bounds, str | Algorithm | type):
         bounds, algorithm = None, bounds  # a Problem has its bounds, so what follows it is the algorithm
     if isinstance(fun, MinMaxProblem):

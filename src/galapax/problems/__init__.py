@@ -17,7 +17,6 @@ import numpy as np
 from galapax.core.errors import InputError, unknown_name_error
 from galapax.core.problem import MinMaxProblem, Problem
 from galapax.problems import (
-    adapters,
     cec2006_g01_g13,
     cec2006_g14_g24,
     classic,
@@ -175,15 +174,6 @@ def get(name: str, *sizes: int, **parameters: int) -> Any:
             raise InputError(f"{parameter} of {name} must be a whole number, got {value!r}.")
     settings = {key: int(parameters.get(key, parameter.default)) for key, parameter in accepted.items()}
     return _build(name, **settings)
-
-
-def as_problem(source: object) -> Any:
-    """Return the built-in problem of that name, or a problem of another library converted; anything else as it is."""
-    if isinstance(source, str):
-        return get(source)
-    if isinstance(source, Problem | MinMaxProblem) or inspect.isfunction(source):
-        return source
-    return adapters.convert_problem(source)
 
 
 @cache
