@@ -101,16 +101,16 @@ def time_calls(call: Callable[[], Any], rounds: int) -> Timing:
 
 def time_alternately(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Timing]:
     """Warm up each of several calls, then time them in turn, so that a busy neighbour slows all of them alike."""
-    timings = {name: Timing(_time_call(call)[0], [], [], []) for name, call in calls.items()}
+    timings = {name: Timing(time_call(call)[0], [], [], []) for name, call in calls.items()}
     for _ in range(rounds):
         for name, call in calls.items():
-            for values, value in zip(_fields(timings[name]), _time_call(call), strict=True):
+            for values, value in zip(_fields(timings[name]), time_call(call), strict=True):
                 values.append(value)
     return timings
 
 
-def _time_call(call: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Wall seconds, CPU seconds and the result."""
+def time_call(call: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Return wall seconds, CPU seconds and the result."""
     wall, cpu = time.perf_counter(), time.process_time()
     result = call()
     return time.perf_counter() - wall, time.process_time() - cpu, result

@@ -1,10 +1,11 @@
-"""This tree beside another one, row by row: `python benchmarks/regression.py ../older [--only CDE] [--rounds 3]`.
+"""This tree beside another one, row by row: `python benchmarks/regression.py ../older [--only CDE] [--rounds 15]`.
 
-Both are measured in turn, in processes of their own, on the same machine; the least of all rounds counts, so that a
-busy neighbour does not. With JAX_PLATFORMS=cpu a process is bound to one core. A row is what a warm call of `minimize`
-takes from call to Result, how long it waits for the device, which leaves out the fixed cost of a call, and its CPU
-time, which a busy machine changes least. Warm: the program of whole chunks is compiled, as it is after a few calls of
-a new objective (docs/architecture.md); the calls before that are measured by start.py.
+Both are measured in processes of their own on the same machine, one call of each in turn, so that a busy neighbour
+slows both; the least of all rounds counts. With JAX_PLATFORMS=cpu a process is bound to one core. A row is what a warm
+call of `minimize` takes from call to Result, how long it waits for the device, which leaves out the fixed cost of a
+call, and its CPU time, which a busy machine changes least; the last column is the median, over all rounds, of the ratio
+of the two CPU times. Warm: the program of whole chunks is compiled, as it is after a few calls of a new objective
+(docs/architecture.md); the calls before that are measured by start.py.
 
 The rows are written in words that trees of different age share; `translate_options` turns them into the arguments that
 a tree has. A row that one of the trees cannot compute is shown with its error, and the others are measured.
@@ -15,6 +16,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,7 +28,8 @@ from typing import Any
 
 import harness
 
-ROUNDS, CALLS = 3, 5
+ROUNDS = 15
+KINDS = ("call", "device", "CPU")
 HERE = Path(__file__).resolve().parents[1] / "src"
 GROUPS = {"compute": ("Compute", ("dtype", "engine")), "keep": ("Keep", ("history",))}  # newer trees group options
 NEWER_SETTINGS = ("published",)  # what an older tree does anyway
@@ -113,8 +117,10 @@ def warm_up(call: Callable[[], Any]) -> None:
                 thread.join()
 
 
-def measure(only: str, tree: str) -> dict[str, Any]:
-    """The least seconds of each row, [call, device, CPU], or the error that it ended with."""
+def serve(tree: str) -> None:
+    """Measure the tree that is imported: for each row named on standard input, warm it up; for each empty line, call it
+    once. Prints what came of it as JSON: the row's name, the seconds of a call (call, device, CPU), or an error.
+    """
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         harness.bind_to_cores(1)
     import jax
@@ -123,57 +129,85 @@ def measure(only: str, tree: str) -> dict[str, Any]:
 
     if not Path(gx.__file__).is_relative_to(tree):
         raise SystemExit(f"{tree} holds no galapax: {gx.__file__} was imported. Name the src folder of a tree.")
-    seconds: dict[str, Any] = {}
-    for name, row in list_rows(jax.default_backend() != "cpu").items():
-        if not harness.is_selected(name, only):
-            continue
+    rows = list_rows(jax.default_backend() != "cpu")
+    call: Callable[[], Any] = list
+    for line in sys.stdin:
+        answer: Any = line.strip()
         try:
-            call = build_call(row)
-            warm_up(call)
-            timing = harness.time_calls(call, CALLS)
-            seconds[name] = [timing.least, min(timing.results), min(timing.cpu)]
+            if answer:
+                call = build_call(rows[answer])
+                warm_up(call)
+            else:
+                wall, cpu, device = harness.time_call(call)
+                answer = [wall, device, cpu]
         except Exception as error:
-            seconds[name] = f"{type(error).__name__}: {error}"
-    return seconds
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+class Tree:
+    """A tree that is measured, in a process of its own, with a disk cache of its own."""
+
+    def __init__(self, source: Path, cache: Path) -> None:
+        paths = f"{source}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        environment = {**os.environ, "PYTHONPATH": paths, "GALAPAX_CACHE": str(cache)}
+        command = [sys.executable, __file__, "--serve", str(source)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+
+    def ask(self, line: str) -> Any:
+        """Name a row, or nothing for a call of it; return the answer of `serve`."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        print(line, file=self.process.stdin, flush=True)
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def compare(other: Path, only: str, rounds: int) -> None:
-    """Measure both trees in turn and print the table."""
-    best: dict[str, dict[str, Any]] = {"before": {}, "after": {}}
-    trees = {"before": other, "after": HERE}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(rounds):
-            for name, tree in trees.items():
-                paths = f"{tree}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-                # a cache for each: neither finds what the other has compiled
-                environment = {"PYTHONPATH": paths, "GALAPAX_CACHE": str(Path(folder) / name)}
-                printed = harness.run_python(__file__, "--measure", str(tree), "--only", only, environment=environment)
-                for row, seconds in json.loads(printed.splitlines()[-1]).items():
-                    known = best[name].get(row, seconds)
-                    failed = isinstance(seconds, str) or isinstance(known, str)
-                    best[name][row] = seconds if failed else list(map(min, seconds, known))
+    """Measure both trees call by call in turn, and print a line for each row as it is done."""
+    import jax
+
+    rows = [name for name in list_rows(jax.default_backend() != "cpu") if harness.is_selected(name, only)]
     print(f"{harness.describe_machine()}; milliseconds of a call, waiting for the device, and of the CPU")
-    heads = (head for kind in ("call", "device", "CPU") for head in (f"{kind} before", "after", "ratio"))
-    table = harness.Table("row", *heads, widths=[28])
-    for row, before in best["before"].items():
-        after = best["after"].get(row, "no such row")
-        cells: list[str] = []
-        if not isinstance(before, str) and not isinstance(after, str):
-            for old, new in zip(before, after, strict=True):
-                cells += [f"{1e3 * old:.2f}", f"{1e3 * new:.2f}", f"{new / old:.3f}"]
-        table.add(row, *cells)
-        for tree, seconds in (("before", before), ("after", after)):
-            if isinstance(seconds, str):
-                print(f"{row}, {tree}: {seconds}", file=sys.stderr)
+    heads = (head for kind in KINDS for head in (f"{kind} before", "after", "ratio"))
+    table = harness.Table("row", *heads, "median", widths=[28])
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        trees = [Tree(source, Path(folder) / name) for name, source in (("before", other), ("after", HERE))]
+        for tree in trees:
+            stack.callback(tree.close)
+        for row in rows:
+            answers = [tree.ask(row) for tree in trees]
+            seconds: list[list[list[float]]] = [[], []]
+            for k in range(rounds):
+                for i in (0, 1) if k % 2 else (1, 0):
+                    if all(answer == row for answer in answers):
+                        seconds[i].append(trees[i].ask(""))
+            for name, answer in zip(("before", "after"), answers, strict=True):
+                if answer != row:
+                    print(f"{row}, {name}: {answer['error']}", file=sys.stderr)
+            table.add(row, *(_cells(*seconds) if seconds[0] else ()))
+
+
+def _cells(before: list[list[float]], after: list[list[float]]) -> list[str]:
+    """Return the cells of a row: of each kind the least and their ratio, and the median of all ratios of CPU time."""
+    cells: list[str] = []
+    for old, new in zip(map(min, zip(*before, strict=True)), map(min, zip(*after, strict=True)), strict=True):
+        cells += [f"{1e3 * old:.2f}", f"{1e3 * new:.2f}", f"{new / old:.3f}"]
+    pairs = [new[-1] / old[-1] for old, new in zip(before, after, strict=True)]
+    return [*cells, f"{statistics.median(pairs):.3f}"]
 
 
 def main() -> None:
     parser = harness.make_parser(__doc__, rounds=ROUNDS, only=True)
     parser.add_argument("other", nargs="?", type=Path, help="the other tree, or its src folder")
-    parser.add_argument("--measure", metavar="TREE", help="measure the tree that is imported, and print JSON")
+    parser.add_argument("--serve", metavar="TREE", help="measure the tree that is imported, as `compare` asks")
     options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(measure(options.only, options.measure)))
+    if options.serve:
+        serve(options.serve)
         return
     if options.other is None:
         parser.error("name the tree to compare with")
