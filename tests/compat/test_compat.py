@@ -19,6 +19,7 @@ import galapax as gx
 from galapax import compat
 from galapax.compat import from_coco, from_ioh, from_pygmo, from_pymoo, to_pymoo
 from galapax.compat.scipy import DitheredMutation, _parse_mutation, differential_evolution
+from galapax.compat.scipy_problem import convert_problem
 from galapax.core.problem import Population
 from galapax.numerics import random
 from galapax.operators.variation import rand_1
@@ -354,8 +355,42 @@ def test_snippets_of_the_page_run_where_the_library_is_installed(library):
         exec(compile(code, f"{library}: theirs", "exec"), {"__name__": "page"})
 
 
-@pytest.mark.parametrize("name", ["dual_annealing", "basinhopping", "shgo", "direct"])
+@pytest.mark.parametrize("name", ["dual_annealing", "basinhopping", "shgo", "direct", "brute"])
 def test_scipys_other_searches_are_answered(name):
-    with pytest.raises(ImportError, match=rf"has no {name}: write minimize\(fun, bounds=bounds"):
+    answer = r"write minimize\(fun, bounds=bounds"
+    with pytest.raises(ImportError, match=f"has no {name}: {answer}"):
         exec(f"from galapax.compat.scipy import {name}")
+    with pytest.raises(gx.InputError, match=f"no method '{name}' here: {answer}"):
+        compat.scipy.minimize(sphere, bounds=[(-2, 2)] * 2, method=name)
     assert hasattr(scipy.optimize, name)
+
+
+@pytest.mark.parametrize("name", ["least_squares", "curve_fit"])
+def test_scipys_fits_are_answered_with_the_sum_of_squares(name):
+    with pytest.raises(ImportError, match=rf"has no {name}: write minimize\(lambda p: np\.sum\(residuals"):
+        exec(f"from galapax.compat.scipy import {name}")
+    with pytest.raises(AttributeError, match="minimize of the sum of squares"):
+        getattr(gx, name)
+
+
+def test_local_methods_of_scipys_minimize_are_left_to_scipy():
+    names = re.findall(r"- '([\w-]+)' *:ref:", inspect.getdoc(scipy.optimize.minimize))
+    assert len(names) > 10
+    for name in names:
+        with pytest.raises(gx.InputError, match=rf"^{name} is a local method: call scipy\.optimize\.minimize"):
+            compat.scipy.minimize(sphere, bounds=[(-2, 2)] * 2, method=name)
+    with pytest.raises(gx.InputError, match="must be the name of an algorithm, such as 'de'; got <function"):
+        compat.scipy.minimize(sphere, bounds=[(-2, 2)] * 2, method=lambda *a, **k: None)
+
+
+def test_constraints_that_return_lists_are_called_in_numpy_by_black_boxes_and_traced_otherwise():
+    """JAX would take a hundred times as long for each point of a black box."""
+    limits = [
+        {"type": "ineq", "fun": lambda x: [x[0], 1.0]},
+        NonlinearConstraint(lambda x: [x[0] * x[1], 2.0], [-np.inf, 2.0], [1.0, 2.0]),
+    ]
+    _, _, ineq, eq = convert_problem(sphere, [(-1, 1)] * 2, (), limits)
+    x = np.array([0.5, -3.0])
+    for constraint, expected in ((ineq, [-0.5, -1.0, -2.5]), (eq, [0.0])):
+        assert isinstance(constraint(x), np.ndarray)
+        assert constraint(x).tolist() == expected == np.asarray(jax.jit(constraint)(x)).tolist()

@@ -43,6 +43,7 @@ from galapax.compat.scipy_problem import (
     convert_problem,
     open_map,
 )
+from galapax.core.algorithm import Algorithm
 from galapax.core.checks import abbreviate, as_float_array, check_finite, check_integer, check_positive
 from galapax.core.errors import EvaluationError, InputError
 from galapax.core.options import Workers
@@ -88,7 +89,7 @@ def minimize(
     fun: Callable[..., Any],
     x0: object = None,
     args: Any = (),
-    method: str | None = None,
+    method: str | Algorithm | None = None,
     jac: Any = None,
     hess: Any = None,
     hessp: Any = None,
@@ -103,8 +104,8 @@ def minimize(
 ) -> OptimizeResult:
     """Minimise fun(x, *args) inside bounds; an OptimizeResult with scipy's entries, and galapax's as `result`.
 
-    method: a galapax algorithm by name ("cmaes", "de", ...); None for the default. A local method of scipy's is refused
-        with a sentence: keep scipy's own `minimize` for these.
+    method: a galapax algorithm by name ("cmaes", "de", ...) or as an object; None for the default. A local method is
+        refused: call scipy's own `minimize` for it.
     jac, hess, hessp: not needed, and ignored; with jac=True fun returns (value, gradient), as in scipy.
     tol: the fraction of the box within which a population has converged.
     callback: called as scipy calls it: callback(intermediate_result=...) with an OptimizeResult (x, fun, nit, nfev) if
@@ -143,11 +144,19 @@ def minimize(
     )
 
 
-def _parse_method(method: str | None) -> str | None:
-    try:
-        return None if method is None else algorithms.find_name(str(method))
-    except InputError as error:
-        raise InputError(f"{error} Local methods are scipy's own.") from None
+def _parse_method(method: str | Algorithm | None) -> str | Algorithm | None:
+    if method is None or isinstance(method, Algorithm):
+        return method
+    if not isinstance(method, str):
+        raise InputError(f"method must be the name of an algorithm, such as 'de'; got {abbreviate(method)}.")
+    if method.lower() in LOCAL_METHODS:
+        raise InputError(
+            f"{method} is a local method: call scipy.optimize.minimize for it, perhaps from the x of a global search. "
+            "Here leave method out, or name an algorithm such as 'de'."
+        )
+    if method in ELSEWHERE:
+        raise InputError(f"There is no method {method!r} here: {ELSEWHERE[method]}.")
+    return algorithms.find_name(method)
 
 
 def _adapt_callback(callback: Callable[..., object]) -> Callable[[Progress], bool]:
@@ -169,12 +178,19 @@ def _adapt_callback(callback: Callable[..., object]) -> Callable[[Progress], boo
 # --- scipy's other global searches ------------------------------------------------------------------------------------
 
 _SEARCH = "write minimize(fun, bounds=bounds, options={'maxfev': 10_000}): its default search "
+LOCAL_METHODS = {
+    *("nelder-mead", "powell", "cg", "bfgs", "newton-cg", "l-bfgs-b", "tnc", "cobyla", "cobyqa", "slsqp"),
+    *("trust-constr", "dogleg", "trust-ncg", "trust-exact", "trust-krylov"),
+}
+_SQUARES = "write minimize(lambda p: np.sum(residuals(p) ** 2), bounds=bounds), and refine its x by scipy's "
 ELSEWHERE = {
     "dual_annealing": _SEARCH + "is for many local minima, too",
     "direct": _SEARCH + "needs bounds alone, too",
     "shgo": _SEARCH + "finds the global minimum; gx.minima lists all of them",
     "basinhopping": _SEARCH + "needs bounds in place of a step size, and x0 is optional",
-    "brute": "write minimize(fun, bounds=bounds); galapax.sweep is for grids of hyper-parameters",
+    "brute": _SEARCH + "needs no grid",
+    "least_squares": _SQUARES + "least_squares",
+    "curve_fit": _SQUARES + "curve_fit",
 }
 
 

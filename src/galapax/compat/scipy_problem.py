@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -99,9 +100,7 @@ class _Within:
     rows: np.ndarray | None  # (k,): which values they are of; None for all
 
     def __call__(self, x: ArrayLike) -> Any:
-        values = self.function(x)
-        xp = np if isinstance(values, int | float | np.ndarray | np.generic) else jnp
-        values = xp.atleast_1d(xp.asarray(values))
+        values = _as_vector(self.function(x))
         chosen = values if self.rows is None else values[self.rows]
         return self.limits - chosen if self.side == "lower" else chosen - self.limits
 
@@ -122,7 +121,16 @@ class _Negated:
 
     def __call__(self, x: ArrayLike) -> Any:
         value = self.function(x)
-        return -np.asarray(value) if isinstance(value, list | tuple) else -value
+        return -_as_vector(value) if isinstance(value, list | tuple) else -value
+
+
+def _as_vector(values: Any) -> Any:
+    """What a constraint returned, as an array of NumPy, or of JAX where it is or holds one."""
+    is_traced = any(
+        isinstance(value, jax.Array) for value in (values if isinstance(values, list | tuple) else [values])
+    )
+    xp = jnp if is_traced else np
+    return xp.atleast_1d(xp.asarray(values))
 
 
 def _with_args(function: object, further: tuple[object, ...]) -> Any:

@@ -191,7 +191,8 @@ STUDY_ATTRIBUTES = {
 PACKAGE_NAMES = {
     "galapax.compat.scipy.differential_evolution, or gx.minimize(f, bounds, 'de')": "differential_evolution",
     "gx.minimize, or gx.Optimizer for ask and tell": "create_study ask_and_tell",
-    "gx.minimize": "optimize fmin solve fmin2 gp_minimize dual_annealing shgo basinhopping direct",
+    "gx.minimize": "optimize fmin solve fmin2 gp_minimize dual_annealing shgo basinhopping direct brute",
+    "gx.minimize of the sum of squares": "least_squares curve_fit leastsq",
     "None, or an exception, in optimizer.tell(trial, None)": "TrialPruned Pruned",
     "gx.minimize(f, bounds, maximize=True)": "maximize maximise",
     "gx.real": "Real Float Uniform suggest_float",
@@ -240,7 +241,7 @@ MISSING_ALGORITHMS = {
     "leave algorithm out: the best point is refined with its gradient by itself (polish)": "bfgs lbfgs lbfgsb slsqp "
     "sqp trustconstr cg newtoncg tnc powell cobyla cobyqa adam",
     "leave algorithm out: the default is for problems with many local minima": "dualannealing annealing sa shgo direct "
-    "basinhopping",
+    "basinhopping brute",
     "leave algorithm out: the default uses models of the objective where evaluations are few (blackbox=True, "
     "max_evaluations=)": "bayes bayesian bayesianoptimization bo ego gp kriging tpe tpesampler",
 }
