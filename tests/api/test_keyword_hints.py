@@ -358,6 +358,15 @@ def test_hyper_parameters_of_the_table_exist():
     assert hints.HYPERPARAMETERS.keys() <= fields
 
 
+@pytest.mark.parametrize("blackbox", [False, True])
+def test_residuals_are_no_objectives(blackbox):
+    def residuals(x):
+        return np.arange(40) - x[0]
+
+    with pytest.raises(gx.InputError, match=r"'residuals' returns 40 numbers.* the sum of their squares"):
+        gx.minimize(residuals, BOX, blackbox=blackbox, **QUICK)
+
+
 @pytest.mark.slow
 def test_the_message_asks_whether_a_sum_was_forgotten():
     box = [(-1, 1)] * 3

@@ -373,6 +373,17 @@ def test_scipys_fits_are_answered_with_the_sum_of_squares(name):
         getattr(gx, name)
 
 
+@pytest.mark.parametrize("n", [2, 40])
+def test_scipys_minimize_refuses_residuals(n):
+    with pytest.raises(gx.InputError, match=rf"fun must return one number, .*; it returned {n}\. .*np\.sum\(r\*\*2\)"):
+        compat.scipy.minimize(lambda x: np.arange(n) - x[0], [0.0], bounds=[(-1, 1)], options={"maxfev": 20})
+
+
+def test_scipys_bounds_of_one_pair_are_for_all_variables_of_x0():
+    found = compat.scipy.minimize(sphere, [1.0, 1.0, 0.5], bounds=Bounds(-2, 2), options={"maxfev": 20})
+    assert found.x.shape == (3,) and found.nfev == 20
+
+
 def test_local_methods_of_scipys_minimize_are_left_to_scipy():
     names = re.findall(r"- '([\w-]+)' *:ref:", inspect.getdoc(scipy.optimize.minimize))
     assert len(names) > 10

@@ -22,11 +22,11 @@ from galapax.execution.solve import solve
 from galapax.execution.task import (
     Task,
     begin_with,
+    check_vector_objective,
     default_algorithm,
     prepare_task,
     problem_of,
     resolve_options,
-    warn_vector_objective,
     with_archive,
 )
 from galapax.results.result import Result
@@ -168,7 +168,7 @@ def minimize(
         if not names and (is_named or shape.objectives in (1, expected)):
             return None
         if problem.objectives is None and problem.reference_point is None and not options.vectorized:
-            warn_vector_objective(problem, shape.objectives)
+            check_vector_objective(problem, shape.objectives)
         seen = problem.with_(**dict.fromkeys(names, returned_by_fun))
         if algorithm is not None:  # it begins with the same points
             return build(seen, algorithms.resolve_algorithm(algorithm, seen.constrained, shape.objectives))

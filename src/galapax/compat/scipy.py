@@ -45,7 +45,7 @@ from galapax.compat.scipy_problem import (
 )
 from galapax.core.algorithm import Algorithm
 from galapax.core.checks import abbreviate, as_float_array, check_finite, check_integer, check_positive
-from galapax.core.errors import EvaluationError, InputError
+from galapax.core.errors import EvaluationError, InputError, ObjectiveCountError
 from galapax.core.options import Workers
 from galapax.core.problem import Population, Problem, returned_by_fun
 from galapax.core.space import variables_from_integrality
@@ -116,21 +116,28 @@ def minimize(
         raise InputError("a global search needs bounds: give one (lower, upper) pair per variable.")
     limits = None if isinstance(constraints, tuple | list) and not constraints else constraints
     fun = FirstOfPair(fun) if jac is True else fun
-    fun, bounds, ineq, eq = convert_problem(fun, bounds, args, limits, integrality)
-    arguments = {OPTIONS.get(name, name): value for name, value in (options or {}).items()}
+    fun, bounds, ineq, eq = convert_problem(fun, _fit_bounds(bounds, x0), args, limits, integrality)
+    arguments: dict[str, Any] = {OPTIONS.get(name, name): value for name, value in (options or {}).items()}
     if tol is not None:
         arguments.setdefault("tolerance", tol)
-    result = minimize_global(
-        fun,
-        bounds,
-        _parse_method(method),
-        ineq=ineq,
-        eq=eq,
-        x0=x0,
-        blackbox=blackbox,
-        callback=None if callback is None else _adapt_callback(callback),
-        **arguments,
-    )
+    arguments["maximize"] = np.atleast_1d(arguments.get("maximize", False)).tolist()  # of one objective
+    try:
+        result = minimize_global(
+            fun,
+            bounds,
+            _parse_method(method),
+            ineq=ineq,
+            eq=eq,
+            x0=x0,
+            blackbox=blackbox,
+            callback=None if callback is None else _adapt_callback(callback),
+            **arguments,
+        )
+    except ObjectiveCountError as error:
+        raise InputError(
+            f"fun must return one number, as for scipy's minimize; it returned {error.n_objectives}. For residuals "
+            "return the sum of their squares, np.sum(r**2); for several objectives call galapax.minimize."
+        ) from None
     return SearchResult(
         x=result.x,
         fun=result.fun,
@@ -142,6 +149,13 @@ def minimize(
         maxcv=result.violation,
         result=result,
     )
+
+
+def _fit_bounds(bounds: Any, x0: Any) -> Any:
+    """Repeat the limits of a scipy Bounds that has one pair of numbers for all variables, which x0 counts."""
+    if x0 is None or not hasattr(bounds, "lb") or np.size(bounds.lb) * np.size(bounds.ub) != 1:
+        return bounds
+    return [(np.ravel(bounds.lb)[0], np.ravel(bounds.ub)[0])] * np.shape(np.atleast_1d(x0))[-1]
 
 
 def _parse_method(method: str | Algorithm | None) -> str | Algorithm | None:

@@ -34,8 +34,10 @@ KEYWORDS = {
     "galapax.operators.variation": "strategy variant",
     "write target": "stop_fitness ftarget f_target target_value fitness_threshold",
     "write tolerance, a share of the box within which a population counts as converged": "tol atol rtol",
-    "write tolerance, a share of the box": "xtol tolx x_tol",
-    "write patience, generations without a better value, or tolerance, a share of the box": "ftol tolfun f_tol",
+    "write tolerance, a share of the box": "xtol tolx x_tol xatol",
+    "write patience, generations without a better value, or tolerance, a share of the box": "ftol tolfun f_tol fatol",
+    "leave it out: it is an option of a local method": "gtol maxls maxcor eps adaptive rhobeg initial_simplex "
+    "finite_diff_rel_step",
     "write patience": "stall no_improvement early_stopping stagnation",
     'write algorithm, such as algorithm="de", or use galapax.compat.scipy.minimize': "method",
     'write algorithm, such as algorithm="de"': "solver optimizer",

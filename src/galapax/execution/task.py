@@ -278,7 +278,7 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
         objectives = count_objectives(problem, str(options.compute.dtype), n_vectorized)
         is_named = count_named_objectives(problem, options) is not None or problem.reference_point is not None
         if not is_named and not options.vectorized:
-            warn_vector_objective(problem, objectives)
+            check_vector_objective(problem, objectives)
     default = algorithms.resolve_algorithm(
         None, problem.constrained, objectives, discrete_dim(problem), options.population
     )
@@ -296,8 +296,17 @@ def _leaves_search_open(options: Options) -> bool:
     )
 
 
-def warn_vector_objective(problem: Problem, objectives: int) -> None:
-    """Warn where fun returns as many objectives as there are variables: a sum may be missing."""
+MAX_UNNAMED_OBJECTIVES = 15  # as many as studies of many objectives have; more are residuals, or a missing sum
+
+
+def check_vector_objective(problem: Problem, objectives: int) -> None:
+    """Warn where fun returns as many objectives as there are variables, and refuse very many: a sum may be missing."""
+    if objectives > MAX_UNNAMED_OBJECTIVES:
+        raise InputError(
+            f"fun of {problem.name!r} returns {objectives} numbers, and each would be an objective: return one number. "
+            "Of residuals that is the sum of their squares. If they are objectives, name them with "
+            "Problem(..., objectives=[...])."
+        )
     if objectives == problem.dim >= 3:
         warn(
             f"fun of {problem.name!r} returns {objectives} numbers, as many as there are variables, and they are "
