@@ -478,10 +478,11 @@ def test_programs_that_are_made_ahead_are_those_that_searches_need(library, gene
         kind = getattr(call.arguments[0], "algorithm", None)
         made.append((call.function.__name__, type(kind).__name__, getattr(kind, "population", 0)))
         shapes = [getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(call.arguments)]
-        every.append((*made[-1], call.static, *shapes))
+        only_evaluates = getattr(call.arguments[0], "only_evaluates", False)
+        every.append((*made[-1], call.static, only_evaluates, *shapes))
         return compiled(call)
 
-    def at_once(steps):
+    def at_once(steps, when_compiling=False):
         before = len(made)
         list(steps())
         expected.extend(made[before:])

@@ -96,7 +96,8 @@ def test_every_algorithm_agrees_to_the_bit(programs, name, dtype):
 def test_another_objective_compiles_its_evaluation_alone(programs, tmp_path, monkeypatch):
     monkeypatch.setattr(compile_cache.disk_cache, "_chosen", tmp_path)
     compile_program = compile_cache._compile_program
-    programs(math.inf, waves, max_evaluations=400)
+    for polish in ("auto", False):  # with descents, and without
+        programs(math.inf, waves, max_evaluations=400, polish=polish)
     lowered = []
     save = compile_cache.save
     monkeypatch.setattr(compile_cache, "_compile_program", compile_program)
@@ -129,3 +130,16 @@ def test_stepping_stops_where_the_run_ends(programs):
     whole, _ = programs(-1.0, waves, algorithm="de", target=0.0, generations=500, polish=False)
     assert stepped.stop is whole.stop is Stop.TARGET and stepped.nit == whole.nit < 500
     assert_same_bits(stepped, whole)
+
+
+def test_before_a_descent_no_generation_is_compiled(programs, monkeypatch):
+    searches, step = [], compiled._step_generation
+
+    def note(search, *rest):
+        searches.append(search)
+        return step(search, *rest)
+
+    monkeypatch.setattr(compiled, "_step_generation", note)
+    result, _ = programs(math.inf, lambda x: jnp.sum((x - TARGETS) ** 2))
+    assert result.success and result.fun < 1e-20
+    assert searches and all(search.only_evaluates for search in searches)

@@ -47,6 +47,7 @@ MIN_GENERATIONS_UNDER_NOISE = 30  # for which a larger population must have eval
 UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple of the evaluations before it
 MAX_SEPARABLE_SEARCHES = 5  # line by line, of a sum over the variables
 MIN_SEPARABLE_EVALUATIONS_PER_VARIABLE = 200  # that such a search should have
+SEPARABILITY_PROBE = NextSearch(SeparabilityTest(), "probe", generations=1)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Portfolio(Restarts):
             return _repeat_first(algorithm, searches, draw)
         tests = [p for p in past if p.kind == "probe"]
         if not tests and len(searches[0].x) > 1:
-            return NextSearch(SeparabilityTest(), "probe", generations=1)
+            return SEPARABILITY_PROBE
         is_refuted = any(p.kind == "separable" and p.stop is Stop.STALL for p in past)
         is_separable = any(p.stop is Stop.TOLERANCE for p in tests) and not is_refuted
         if is_separable and (search := self._search_lines(past, evaluations_left)) is not None:
@@ -162,6 +163,10 @@ class Portfolio(Restarts):
         if all(find_agreeing_searches(past)):
             return []
         searches = _select_cmaes(past)
+        if upcoming.kind in ("descent", "first", "repeat") and all(p.kind != "probe" for p in past):
+            first = [NextSearch(algorithm, "first")] if upcoming.kind == "descent" else []
+            lines = self._search_lines(past, evaluations_left)
+            return [*first, SEPARABILITY_PROBE, lines] if lines and len(past[0].x) > 1 else first
         if upcoming.kind == "probe":
             larger = self._grow(algorithm, past, evaluations_left)
         elif upcoming.kind == "large":  # if it gains

@@ -57,7 +57,7 @@ class SeparabilityTest(Algorithm[SeparabilityState]):
 
     population: int = static(None)
 
-    traits: ClassVar[Traits] = Traits(rounds_discrete=True, termination_every=1)
+    traits: ClassVar[Traits] = Traits(rounds_discrete=True, fast_compile=True, termination_every=1)
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         return type(self)(2 + 2 * math.ceil(math.log2(dim)))
@@ -119,7 +119,9 @@ class SeparableSearch(Algorithm[SeparableState]):
 
     population: int = static(None)
 
-    traits: ClassVar[Traits] = Traits(fixed_evaluations=False, rounds_discrete=True, termination_every=1)
+    traits: ClassVar[Traits] = Traits(
+        fixed_evaluations=False, rounds_discrete=True, fast_compile=True, termination_every=1
+    )
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         return type(self)(1 + dim * N_BRACKETS * POINTS_PER_BRACKET)

@@ -165,7 +165,7 @@ class XlaBackend:
         return self.on_cpu and not slice_.search.n_devices and len(devices.local_devices()) == 1
 
     def init_program(self, slice_: Slice) -> ProgramCall:
-        search = slice_.search if slice_.search.has_start else slice_.search.without_objective()
+        search = slice_.search if slice_.search.has_start else slice_.search.without_generation()
         return ProgramCall(Search.init_and_start, (), (search, slice_.keys, slice_.initial))
 
     def load(self, slice_: Slice) -> None:
@@ -302,7 +302,7 @@ def map_slices(
 
 def _finish_program(slice_: Slice, cells: Array) -> ProgramCall:
     """Return the program that extracts the results of a slice."""
-    arguments = (slice_.search.without_objective(), slice_.carry, cells)
+    arguments = (slice_.search.without_generation(), slice_.carry, cells)
     return ProgramCall(searching.finish, (slice_.n_cells,), arguments)
 
 
@@ -326,7 +326,11 @@ def _step_program(
 
 def _summary_program(slice_: Slice, history: Array | np.ndarray, count: np.int32) -> ProgramCall:
     """Return the program that summarises a chunk whose generations were computed one by one."""
-    return ProgramCall(summarize_chunk, (), (slice_.search.without_objective(), history, count, slice_.carry))
+    assert slice_.carry is not None
+    stop_state = slice_.carry.stop_state
+    if stop_state is not None:  # no population, so that it is the same program for every algorithm
+        stop_state = stop_state._replace(state=None)
+    return ProgramCall(summarize_chunk, (slice_.search.columns,), (history, count, stop_state))
 
 
 def _has_ended(carry: Carry) -> bool:
@@ -382,7 +386,7 @@ def _chunk(rows: int, search: Search, keys: Array, carry: Carry, span: Array) ->
     """Compute `span[1]` generations from number `span[0]` on, at most `rows`: the carry, their history and summary."""
     history = _zero_history(search, rows, keys, carry)
     carry, history = _iterate(search, keys, carry, history, span[0], jnp.int32(0), span[1])
-    return carry, *summarize_chunk(search, history, span[1], carry)
+    return carry, *summarize_chunk(search.columns, history, span[1], carry.stop_state)
 
 
 def _iterate(
@@ -455,7 +459,7 @@ def _static_chunk(length: int, search: Search, keys: Array, carry: Carry, first:
         carry, history = lax.fori_loop(0, length // size, rounds, start)
     else:
         carry, history = lax.fori_loop(0, length, partial(body, None), start)
-    return carry, *summarize_chunk(search, history, jnp.int32(length), carry)
+    return carry, *summarize_chunk(search.columns, history, jnp.int32(length), carry.stop_state)
 
 
 def _fold_all(keys: Array, number: Array | int) -> Array:

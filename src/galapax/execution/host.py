@@ -273,7 +273,7 @@ def _tell(
 ) -> tuple[Carry, Array, Array]:
     generation_keys = jax.vmap(random.fold_in, in_axes=(0, None))(keys, number)
     carry, row = search.tell(pending, generation_keys, number, _evaluation(eq_tolerance, raw))
-    return carry, *summarize_chunk(search, row[None], np.int32(1), carry)
+    return carry, *summarize_chunk(search.columns, row[None], np.int32(1), carry.stop_state)
 
 
 class AsyncHostEngine(HostEngine):
@@ -387,4 +387,4 @@ def _end_generation(
     carry = _replace_free_candidates(pending, carry, jnp.ones(failed.shape[1], bool))._replace(
         stop_state=carry.stop_state
     )
-    return carry, *summarize_chunk(search, row[None], np.int32(1), carry)
+    return carry, *summarize_chunk(search.columns, row[None], np.int32(1), carry.stop_state)

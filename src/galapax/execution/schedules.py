@@ -371,6 +371,8 @@ class RestartSchedule:
             group = self._build_group(searches)
             # with a limit of generations there may be no other search
             is_unlimited = self.task.rules.generations == UNLIMITED
+            if searches[0].search.polish:
+                self._precompile_polish(when_compiling=True)
             if is_unlimited and self.context.clock.compile_seconds > MIN_COMPILE_SECONDS:
                 self._precompile_likely(group)
             out.append(group)
@@ -429,6 +431,8 @@ class RestartSchedule:
             rules=search.rules._replace(
                 evaluations=np.array([s.max_evaluations for s in searches], dtype), known=self._known_points(states)
             ),
+            # before descents; a fused kernel is compiled for whole searches anyway
+            only_evaluates=first.search.polish and first.search.generations == 1 and task.engine == "xla",
         )
         return SearchGroup(
             group_task,
@@ -464,9 +468,14 @@ class RestartSchedule:
                 self._precompiled.add(structure)
                 searches = [replace(bound, state=each.state) for each in group.searches]
                 PROGRAMS.precompile(partial(self._precompile, searches))
-        if self._precompiled and "polish" not in self._precompiled:
+        if self._precompiled:
+            self._precompile_polish()
+
+    def _precompile_polish(self, when_compiling: bool = False) -> None:
+        """Compile the descents of the polish in the background, once."""
+        if "polish" not in self._precompiled:
             self._precompiled.add("polish")
-            PROGRAMS.precompile(partial(precompile_polish, task))
+            PROGRAMS.precompile(partial(precompile_polish, self.task), when_compiling)
 
     def _precompile(self, searches: list[BoundSearch]) -> Iterator[None]:
         """Compile the programs of these searches, one at each step of the iterator."""

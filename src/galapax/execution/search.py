@@ -29,7 +29,7 @@ from galapax.core.algorithm import (
     select_solutions,
     static,
 )
-from galapax.core.problem import Bounds, CandidateEvaluation, Columns, Population, Record, Shape
+from galapax.core.problem import Bounds, CandidateEvaluation, Columns, Population, Record, Shape, as_population
 from galapax.core.restarts import SAME_POINT_DISTANCE
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
@@ -169,6 +169,8 @@ class Search:
     splits_last: whether the last generation may be a part of one, so that the budget is used to the last evaluation.
     isolates_evaluation: whether candidates are evaluated apart from the rest of a generation, so that the values are
         the same to the last bit as those of a program that does nothing else, see `isolate`.
+    only_evaluates: whether the only generation evaluates the first candidates and breeds no others: what follows it is
+        no generation. That is a small program, whatever the algorithm.
     """
 
     algorithm: Algorithm
@@ -188,6 +190,7 @@ class Search:
     noisy: bool = static(False)
     splits_last: bool = static(False)
     isolates_evaluation: bool = static(False)
+    only_evaluates: bool = static(False)
 
     @property
     def columns(self) -> Columns:
@@ -252,6 +255,10 @@ class Search:
         """Return the search for programs that evaluate nothing, which are then the same for every objective."""
         return replace(self, objective=None, consts=None)
 
+    def without_generation(self) -> Search:
+        """Return the search for programs that compute no generation, which are the same whatever a generation does."""
+        return replace(self.without_objective(), only_evaluates=False)
+
     def ask(self, carry: Carry, number: Array | int) -> Carry:
         """Return the carry whose `state.candidates` (R, n, d) are to be evaluated in generation `number`, from 1."""
         state = active_state(carry)
@@ -298,6 +305,8 @@ class Search:
         evaluation = self.mask_inactive(pending, number, evaluation)
 
         def one(algorithm: Algorithm, key: Array, state: State, evaluation: CandidateEvaluation) -> State:
+            if self.only_evaluates:
+                return state._replace(parents=as_population(state.candidates, evaluation))
             return algorithm.step(key, state, evaluation)
 
         step = jax.vmap(one, in_axes=(self.setting_axes, 0, axes, 0), out_axes=axes)
@@ -517,7 +526,7 @@ class Search:
         def silence(state: State) -> Array:
             return jnp.full(state.candidates.shape[0], RUNNING, state.candidates.dtype)
 
-        if ends is False:
+        if ends is False or self.only_evaluates:
             return silence(state)
         if ends or self.round == 1:
             return self.termination_codes(state)

@@ -14,11 +14,11 @@ from jax import Array, lax
 
 from galapax.core.algorithm import Forecast
 from galapax.core.errors import InputError
-from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Population, Record
+from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Columns, Population, Record
 from galapax.core.restarts import Agreement
 from galapax.core.space import NumberArray
 from galapax.core.stop import RUNNING, Stop
-from galapax.execution.search import REASON, Carry, Finished, LastSamples, Search
+from galapax.execution.search import REASON, Finished, LastSamples, StopState
 from galapax.numerics import compile_cache, devices
 
 if TYPE_CHECKING:
@@ -56,16 +56,16 @@ class ChunkSummary(NamedTuple, Generic[NumberArray]):
 
 
 def summarize_chunk(
-    search: Search, history: Array, n_generations: Array | np.int32, carry: Carry
+    columns: Columns, history: Array, n_generations: Array | np.int32, stop_state: StopState | None
 ) -> tuple[Array, Array]:
     """Return the columns of a chunk's history that users see, (g, columns, R), and its packed ChunkSummary.
 
     n_generations: rows that the running runs computed; those beyond are zeros. Rows that a finished run did not
     compute have `active` 0.
     """
-    dtype, columns = history.dtype, search.columns
+    dtype = history.dtype
     records = Record.unpack(history, columns, axis=1)
-    if carry.stop_state is None:  # the usual case in fewer kernels
+    if stop_state is None:  # the usual case in fewer kernels
         counts = jnp.sum(history[:, FAILED_COLUMN : FAILED_COLUMN + 2].astype(jnp.int32), axis=0, dtype=jnp.int32)
         row = lax.dynamic_index_in_dim(history, n_generations - 1, keepdims=False)
         n_generations, reason = jnp.broadcast_to(n_generations, counts[0].shape), jnp.full_like(counts[0], RUNNING)
@@ -74,7 +74,7 @@ def summarize_chunk(
         n_generations = jnp.sum(active, axis=0, dtype=jnp.int32)
         counts_active = jnp.where(active[:, None], history[:, FAILED_COLUMN : FAILED_COLUMN + 2], 0)
         counts = jnp.sum(counts_active.astype(jnp.int32), axis=0, dtype=jnp.int32)
-        reason = carry.stop_state.stop_columns[:, REASON].astype(jnp.int32)
+        reason = stop_state.stop_columns[:, REASON].astype(jnp.int32)
         last_index = jnp.broadcast_to(jnp.maximum(n_generations - 1, 0), (1, *history.shape[1:]))
         row = jnp.take_along_axis(history, last_index, axis=0)[0]
     last = Record.unpack(row, columns, axis=0)

@@ -269,4 +269,4 @@ def _run_chunk(
     for i, new in zip(per_run, outputs, strict=False):
         leaves[i] = new
     carry = jax.tree.unflatten(structure, leaves)
-    return carry, *summarize_chunk(search, outputs[len(per_run)], span[1], carry)
+    return carry, *summarize_chunk(search.columns, outputs[len(per_run)], span[1], carry.stop_state)
