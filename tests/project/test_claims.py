@@ -12,6 +12,7 @@ import pytest
 from support.paths import ROOT
 
 import galapax as gx
+from galapax.core.stop import Stop
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -162,6 +163,13 @@ def test_the_guide_says_what_the_shell_leaves_out():
     for name in left_out:
         assert f"`{name}`" in page
         assert f"--{name}" not in commands["solve"]
+
+
+def test_the_guide_lists_every_termination_reason():
+    page = join_lines(ROOT / "docs/guide.md")
+    listed = re.search(r"`stop` says it in one word: ([\w\s,]+)\.", page)[1]
+    reasons = set(re.split(r",\s+|\s+or\s+", listed))
+    assert reasons == {str(reason) for reason in Stop} - {"known"}  # of one search, never of a run
 
 
 def test_the_statistics_page_names_every_function():
