@@ -38,8 +38,8 @@ def test_what_is_called_a_success_is_one(name):
 @pytest.mark.slow
 def test_a_constant_is_no_success_and_is_named():
     found = gx.minimize(lambda x: 0 * x[0] + 3.0, [(-1, 1)] * 2, max_evaluations=300, polish=False)
-    assert not found.success and found.stop is Stop.BUDGET
-    assert "Every evaluation returned 3: check that the objective depends on x." in found.message
+    assert not found.success and found.nfev < 300 and "Converged" not in found.message
+    assert found.message.endswith("Every evaluation returned 3: check that the objective depends on x.")
 
 
 @pytest.mark.slow

@@ -201,12 +201,15 @@ def result_of(
     constant_note = _constant_objective_note(history, runs)
     if constant_note and task.rules.target == -math.inf:
         success[:] = False  # nothing was chosen, whatever converged
+    message = _message(task, total, best, stop, float(violation[best]), solution.front, population)
+    if constant_note and stop is Stop.TOLERANCE:
+        message = f"Ended in generation {int(track.generations[best]):,}: there is nothing to search for."
     result = Result(
         problem=_with_eq_tolerance(task.declared, evaluator.box),
         x=task.decode(solution.x),
         fun=solution.fun,
         success=bool(success[best] and len(x) == task.runs),
-        message=_message(task, total, best, stop, float(violation[best]), solution.front, population) + constant_note,
+        message=message + constant_note,
         stop=stop,
         nit=int(track.generations[best]),
         nfev=int(runs.nfev.sum()),
