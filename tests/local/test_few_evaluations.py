@@ -7,7 +7,7 @@ import galapax as gx
 from galapax.local.coordinate_search import CoordinateModel
 from galapax.local.few_evaluations import COORDINATES, SURROGATE, FewEvaluations
 from galapax.local.log import SampleLog
-from galapax.local.sqp_by_differences import SQPByDifferences
+from galapax.local.sqp_by_differences import SQPByDifferences, update_symmetric
 from galapax.local.surrogate_cmaes import SurrogateCMAES, kendall_tau
 from galapax.local.trust_region import (
     Quadratic,
@@ -257,7 +257,8 @@ def test_whoever_chooses_something_else_gets_it(options):
 
 
 @pytest.mark.parametrize(
-    "name", ["g04", "g06", "g07", "g10", *(pytest.param(name, marks=pytest.mark.slow) for name in ("g01", "g09"))]
+    "name",
+    ["g04", "g06", "g07", "g10", "spring", *(pytest.param(name, marks=pytest.mark.slow) for name in ("g01", "g09"))],
 )
 def test_constrained_problems_are_solved_with_25_evaluations_a_variable(name):
     problem = gx.problems.get(name)
@@ -265,6 +266,16 @@ def test_constrained_problems_are_solved_with_25_evaluations_a_variable(name):
     result = gx.minimize(problem, blackbox=True, max_evaluations=most, seed=1)
     assert result.feasible and result.nfev <= most
     assert result.fun <= problem.optimum + 1e-4 * abs(problem.optimum)
+
+
+def test_the_update_of_second_derivatives_agrees_with_new_slopes_and_changes_nothing_across_them():
+    random = np.random.default_rng(1)
+    H, s, y = np.array([np.eye(4), np.ones((4, 4))]), random.normal(size=4), random.normal(size=(2, 4))
+    updated = update_symmetric(H, s, y)
+    np.testing.assert_allclose(updated @ s, y)
+    np.testing.assert_allclose(updated, np.swapaxes(updated, 1, 2))
+    across = np.linalg.svd(s[None])[2][1:]
+    np.testing.assert_allclose(across @ (updated - H) @ across.T, 0.0, atol=1e-12)
 
 
 def test_a_constraint_that_stays_near_zero_keeps_its_scale():

@@ -1,7 +1,10 @@
 """Sequential quadratic programming with first derivatives by differences and BFGS for the second ones.
 
-Nocedal & Wright, Numerical Optimization (2006), chapter 18, doi:10.1007/978-0-387-40065-5; damped updates after Powell
-(1978), doi:10.1007/BFb0067703.
+Nocedal & Wright, Numerical Optimization (2006), chapter 18, doi:10.1007/978-0-387-40065-5; damped updates and the
+penalty after Powell (1978), doi:10.1007/BFb0067703.
+
+Each constraint has a quadratic model: its second derivatives are changed as little as can be to agree with new slopes
+and with the ends of steps that were not accepted. The objective's are what the Lagrangian's leave.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ MAX_CORRECTIONS = 4  # of a step that breaks constraints
 CORRECTION_RATE = 0.7  # of the violation that a correction may leave, for another one to follow
 FIRST_RADIUS = 0.4  # share of the box that a step may cross
 POLISH_RADIUS = 0.1  # the same of a search that begins near a minimum
-EXPANSION, MAX_RADIUS = 2.0, 1.0  # of the radius by the last step, under constraints
+EXPANSION, MAX_RADIUS = 4.0, 1.0  # of the radius by the last step, under constraints
+CHANGE_PER_RADIUS = 3.0  # slopes of constraints in units of their scales and of the box; steeper ones narrow the region
+MIN_WIDTH = 1e-3  # of the region in such a variable, share of the radius
+MIN_SHORTENING, MIN_CONSTRAINED_SHORTENING = 0.1, 0.25  # of a step that did not decrease the merit
 MISLEADING_TRIALS = 3  # of a line search, from which on the second derivatives are taken for wrong
 MISLEADING_EVALUATIONS = 40  # of a descent, and d (d + 1), before that
 MISLEADING_GAIN = 1e-8  # of such a step, share of the range of all values; smaller ones are near the end of a descent
@@ -47,6 +53,9 @@ class SQPByDifferences:
     def __init__(self, log: SampleLog, row: int, radius: float = FIRST_RADIUS, n_parallel: int = 1) -> None:
         self.log, self.row, self.radius, self.n_parallel = log, row, radius, n_parallel
         self.hessian: np.ndarray | None = None  # of the Lagrangian, once two derivatives are known
+        n_constraints = log.values.shape[1] - 1
+        self.constraint_hessians = np.zeros((n_constraints, log.dim, log.dim))
+        self.last_multipliers = np.zeros(n_constraints)  # those that the Hessian of the Lagrangian was updated with
         self.difference = FIRST_DIFFERENCE  # as long as the second derivatives are not known
         self.noise = ROUNDING
         self.trials = 1  # of the last line search
@@ -70,6 +79,9 @@ class SQPByDifferences:
             accepted = False
             if length > 1e-11 and slope < 0:
                 accepted = yield from self.search_line(x, step, start, slope, slopes)
+            if not accepted and self.constraint_hessians.any():  # they may mislead
+                self.constraint_hessians[:] = 0.0
+                continue
             if length <= 1e-11 and slopes[0].any():  # no direction promises anything
                 self.converged = True
                 return
@@ -80,12 +92,15 @@ class SQPByDifferences:
                 slopes = yield from self.differentiate()
                 continue
             if log.is_constrained:
-                reach = min(EXPANSION * float(np.max(np.abs(log.x[self.row] - x))), MAX_RADIUS)
+                reach = min(EXPANSION * float(np.max(np.abs(log.x[self.row] - x) / self.widths(slopes))), MAX_RADIUS)
                 self.radius = max(self.radius, reach) if self.trials == 1 else reach
             before, slopes_of = slopes, np.r_[1.0, multipliers]
             H = self.curvature(slopes)
             slopes = yield from self.differentiate()
-            self.hessian = update_bfgs(H, log.x[self.row] - x, (slopes - before).T @ slopes_of)
+            moved = log.x[self.row] - x
+            self.hessian = update_bfgs(H, moved, (slopes - before).T @ slopes_of)
+            self.constraint_hessians = update_symmetric(self.constraint_hessians, moved, (slopes - before)[1:])
+            self.last_multipliers = multipliers
             self.evaluations += log.dim + 1
             gain = start - self.merit(log.values[self.row])
             is_misled = self.trials >= MISLEADING_TRIALS and gain > MISLEADING_GAIN * log.range_of_objective()
@@ -109,10 +124,10 @@ class SQPByDifferences:
 
         Where the whole step breaks a constraint, it is corrected by what the constraints are at its end.
         """
-        share = 1.0
+        share, least = 1.0, MIN_CONSTRAINED_SHORTENING if self.log.is_constrained else MIN_SHORTENING
         for trial in range(MAX_BACKTRACKS):
             shares = share * self.spread_shares(trial)
-            ends = np.clip(x + shares[:, None] * step, 0.0, 1.0)
+            ends = np.clip(x + self.shorten_step(x, step, shares, slopes), 0.0, 1.0)
             early = self.place_early_differences(ends[0], start) if trial == 0 and self.trials == 1 else ends[:0]
             self.trials = trial + 1
             rows = yield np.concatenate([ends, early])
@@ -125,6 +140,8 @@ class SQPByDifferences:
                     self.early_differences = dict(enumerate(rows[len(ends) :].tolist()))
                 return True
             share, now = shares[-1], merits[-1]
+            for end, row in zip(ends, rows, strict=False):
+                self.learn_curvature(end - x, self.log.values[row], slopes)
             if trial == 0:
                 row = int(rows[0])
                 if np.isnan(self.log.objective[row]) and shares.size == 1:
@@ -139,7 +156,7 @@ class SQPByDifferences:
                 if (yield from self.correct_step(x, step, self.log.values[row], start, slope, slopes)):
                     return True
             minimum = -0.5 * slope * share**2 / (now - start - share * slope)  # of a parabola; 0 after a failure
-            share = float(np.clip(minimum, 0.1 * share, 0.5 * share))
+            share = float(np.clip(minimum, least * share, 0.5 * share))
         return False
 
     def spread_shares(self, trial: int) -> np.ndarray:
@@ -174,10 +191,10 @@ class SQPByDifferences:
         for _ in range(MAX_CORRECTIONS):
             if not self.merit(values) - self.penalty * violation <= goal:
                 return False
-            curved = np.r_[self.log.values[self.row][0], (values - slopes @ step)[1:]]
-            step = self.solve_model(curved, slopes, x)
+            step = self.solve_model(self.log.values[self.row], slopes, x)
             rows = yield np.clip(x + step, 0.0, 1.0)[None]
             values = self.log.values[rows[0]]
+            self.learn_curvature(step, values, slopes)
             if self.merit(values) <= goal:
                 self.row = int(rows[0])
                 return True
@@ -260,23 +277,55 @@ class SQPByDifferences:
         failures = log.separate_failures(x)
         if not log.is_constrained and failures is None:
             return minimize_in_box(slopes[0], H, self.radius, lower, upper)
-        curvature = np.zeros((len(slopes), log.dim, log.dim))
-        curvature[0] = H
-        lower, upper = np.maximum(lower, -self.radius), np.minimum(upper, self.radius)
-        return minimize_with_constraints(
-            *add_failures(Quadratic(values, slopes, curvature), log, failures), lower, upper
-        )
+        reach = self.radius * self.widths(slopes)
+        lower, upper = np.maximum(lower, -reach), np.minimum(upper, reach)
+        return minimize_with_constraints(*add_failures(self.model(values, slopes), log, failures), lower, upper)
+
+    def widths(self, slopes: np.ndarray) -> np.ndarray:
+        """Shares of the radius (d,) by which each variable may move: less where this would change a constraint a lot.
+
+        Otherwise one variable with a narrow feasible range would hold back all others.
+        """
+        if not self.log.is_constrained:
+            return np.ones(self.log.dim)
+        sensitivity = np.max(np.abs(slopes[1:]) / self.log.constraint_scale()[:, None], axis=0)
+        return np.clip(CHANGE_PER_RADIUS / np.maximum(sensitivity, CHANGE_PER_RADIUS), MIN_WIDTH, 1.0)
+
+    def model(self, values: np.ndarray, slopes: np.ndarray) -> Quadratic:
+        """The model of the objective and the constraints; its Lagrangian has the second derivatives of BFGS."""
+        of_objective = self.curvature(slopes) - np.tensordot(self.last_multipliers, self.constraint_hessians, 1)
+        return Quadratic(values, slopes, np.concatenate([of_objective[None], self.constraint_hessians]))
+
+    def learn_curvature(self, step: np.ndarray, values: np.ndarray, slopes: np.ndarray) -> None:
+        """Make the models of the constraints agree with their values (1 + p + q,) after a step."""
+        length2 = float(step @ step)
+        if np.isfinite(values).all() and length2 > 0:
+            error = values - self.model(self.log.values[self.row], slopes)(step)
+            self.constraint_hessians += (2.0 * error[1:] / length2**2)[:, None, None] * np.outer(step, step)
+
+    def shorten_step(self, x: np.ndarray, step: np.ndarray, shares: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        """Steps (k, d) that are so much shorter; under constraints each minimises the model in a smaller region."""
+        if not self.log.is_constrained:
+            return shares[:, None] * step
+        radius, length = self.radius, float(np.max(np.abs(step) / self.widths(slopes)))
+        steps = []
+        for share in shares:
+            self.radius = float(share) * length
+            steps.append(step if share == 1.0 else self.solve_model(self.log.values[self.row], slopes, x))
+        self.radius = radius
+        return np.array(steps)
 
     def multipliers(self, values: np.ndarray, slopes: np.ndarray, step: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Least-squares multipliers of the constraints that the step makes active."""
         log = self.log
-        linear = values[1:] + slopes[1:] @ step
+        model = self.model(values, slopes)
+        expected, slopes = model(step)[1:], model.slope(step)
         scale = log.constraint_scale()
-        active = np.abs(linear) <= 1e-6 * scale
-        out = np.zeros(len(linear))
+        active = np.abs(expected) <= 1e-6 * scale
+        out = np.zeros(len(expected))
         free = (x + step > 1e-12) & (x + step < 1 - 1e-12)
         if active.any() and free.any():
-            pull = -(slopes[0] + self.curvature(slopes) @ step)[free]
+            pull = -slopes[0][free]
             index = np.flatnonzero(active)
             columns = slopes[1:][index][:, free].T
             is_eq = index >= log.n_ineq
@@ -286,7 +335,8 @@ class SQPByDifferences:
             weights = nnls(both / size, pull)[0] / size
             out[index] = weights[: len(index)]
             out[index[is_eq]] -= weights[len(index) :]
-        self.penalty = max(self.penalty, 2.0 * float(np.sum(np.abs(out) * scale)))
+        needed = 2.0 * float(np.sum(np.abs(out) * scale))
+        self.penalty = max(needed, 0.5 * (self.penalty + needed))  # Powell's rule: far from the end it may be too large
         return out
 
     def merit(self, values: np.ndarray) -> float:
@@ -299,8 +349,9 @@ class SQPByDifferences:
         if not self.log.is_constrained:
             return change
         old = float(self.log.violation(values[None])[0])
-        new = float(self.log.violation((values + slopes @ step)[None])[0])
-        loss = change + 0.5 * float(step @ self.curvature(slopes) @ step)
+        end = self.model(values, slopes)(step)
+        new = float(self.log.violation(end[None])[0])
+        loss = float(end[0] - values[0])
         if old - new > 1e-12 and loss > self.penalty * (old - new):
             self.penalty = 2.0 * loss / (old - new)
         return change - self.penalty * (old - new)
@@ -318,3 +369,13 @@ def update_bfgs(H: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
         y = theta * y + (1 - theta) * Hs
         sy = float(s @ y)
     return H - np.outer(Hs, Hs) / sHs + np.outer(y, y) / sy
+
+
+def update_symmetric(H: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Matrices (k, d, d) changed as little as can be so that H s = y (k, d): Powell's symmetric Broyden update."""
+    length2 = float(s @ s)
+    if not length2 > 0:
+        return H
+    residual = (y - H @ s) / length2
+    crossed = residual[:, :, None] * s
+    return H + crossed + np.swapaxes(crossed, 1, 2) - ((residual @ s) / length2)[:, None, None] * np.outer(s, s)
