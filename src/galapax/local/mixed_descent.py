@@ -9,6 +9,7 @@ variables moved along as the model says. Real variables alone are refined by SQP
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,30 @@ class Grid(NamedTuple):
     def values(self, variable: int) -> np.ndarray:
         n = int(self.levels[variable])
         return (np.arange(n) + 0.5) / n
+
+
+class SingleMoves(NamedTuple):
+    """Moves of one variable at a time near a point, on a model."""
+
+    center: np.ndarray  # (d,)
+    reals: np.ndarray  # (r,) the real variables
+    variables: np.ndarray  # (n,)
+    values: np.ndarray  # (n,) NaN for those of a real variable, which depend on where it is
+
+    def apply(self, x: np.ndarray, radius: float, model: Quadratic) -> np.ndarray:
+        """Points (n, d) that differ from x in one variable; a real one goes to its minimum on the model, too."""
+        values, reals = self.values.copy(), self.reals
+        slope = model.gradient[0, reals] + model.hessian[0, reals] @ (x - self.center)
+        curvature = model.hessian[0, reals, reals]
+        bent = curvature > 0
+        newton = x[reals] - np.where(bent, slope, 0.0) / np.where(bent, curvature, 1.0)
+        steps = radius * np.concatenate([REAL_STEPS, -REAL_STEPS])
+        of_reals = np.concatenate([newton[:, None], x[reals][:, None] + steps], axis=1)
+        low, high = np.maximum(0.0, self.center[reals] - radius), np.minimum(1.0, self.center[reals] + radius)
+        values[np.isnan(values)] = np.clip(of_reals, low[:, None], high[:, None]).ravel()
+        points = np.repeat(x[None], len(values), axis=0)
+        points[np.arange(len(values)), self.variables] = values
+        return points
 
 
 class MixedDescent:
@@ -169,8 +194,10 @@ class MixedDescent:
     def minimize_model(self, model: Quadratic, start: np.ndarray) -> tuple[float, np.ndarray]:
         """The best point of a local search on the model from one of the grid: one or two variables at a time."""
         x, value = start, float(self.merit(model, start[None])[0])
+        moves = self.list_moves()
         for _ in range(MAX_PASSES):
-            for points in (self.neighbours(x, model), self.pairs(x)):  # of pairs there are many
+            for of_pairs in (False, True):  # of which there are many
+                points = self.pairs(x) if of_pairs else moves.apply(x, self.radius, model)
                 values = self.merit(model, points) if len(points) else np.array([np.inf])
                 best = int(np.argmin(values))
                 improves = values[best] < value - 1e-12 * abs(value)
@@ -181,40 +208,36 @@ class MixedDescent:
                 break
         return value, x
 
-    def neighbours(self, x: np.ndarray, model: Quadratic) -> np.ndarray:
-        """Points (n, d) that differ from x in one variable, within the radius of the best point."""
-        center, out = self.log.x[self.row], []
+    def list_moves(self) -> SingleMoves:
+        """The moves of one variable that stay within the radius of the best point."""
+        center, variables, values = self.log.x[self.row], [], []
         for i in range(self.log.dim):
             if self.grid.levels[i]:
-                values = self.grid.values(i)
+                reachable = self.grid.values(i)
                 if not self.grid.unordered[i]:
                     reach = max(self.radius, 1.01 / self.grid.levels[i])
-                    values = values[np.abs(values - center[i]) <= reach]
+                    reachable = reachable[np.abs(reachable - center[i]) <= reach]
             else:
-                s = x - center
-                slope = model.gradient[0, i] + model.hessian[0, i] @ s
-                curvature = model.hessian[0, i, i]
-                newton = [x[i] - slope / curvature] if curvature > 0 else []
-                values = np.concatenate([newton, x[i] + self.radius * REAL_STEPS, x[i] - self.radius * REAL_STEPS])
-                low, high = max(0.0, center[i] - self.radius), min(1.0, center[i] + self.radius)
-                values = np.clip(values, low, high)
-            points = np.repeat(x[None], len(values), axis=0)
-            points[:, i] = values
-            out.append(points)
-        return np.concatenate(out)
+                reachable = np.full(1 + 2 * len(REAL_STEPS), np.nan)
+            variables.append(np.full(len(reachable), i))
+            values.append(reachable)
+        return SingleMoves(center, self.grid.reals, np.concatenate(variables), np.concatenate(values))
 
     def pairs(self, x: np.ndarray) -> np.ndarray:
         """Points (n, d) with two ordered variables of x moved by one level each."""
+        points = x + self.pair_steps
+        return points[((points > 0) & (points < 1) | (self.pair_steps == 0)).all(axis=1)]
+
+    @cached_property
+    def pair_steps(self) -> np.ndarray:
+        """Steps (n, d) of two ordered variables by one level each."""
         movable = np.flatnonzero((self.grid.levels > 1) & ~self.grid.unordered)
         a, b = (index.ravel() for index in np.triu_indices(len(movable), 1))
-        points = []
-        for signs in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
-            moved = np.repeat(x[None], len(a), axis=0)
-            rows = np.arange(len(a))
+        steps = np.zeros((4, len(a), self.log.dim))
+        for step, signs in zip(steps, ((1, 1), (1, -1), (-1, 1), (-1, -1)), strict=True):
             for index, sign in ((movable[a], signs[0]), (movable[b], signs[1])):
-                moved[rows, index] += sign / self.grid.levels[index]
-            points.append(moved[((moved > 0) & (moved < 1))[:, movable].all(axis=1)])
-        return np.concatenate(points)
+                step[np.arange(len(a)), index] = sign / self.grid.levels[index]
+        return steps.reshape(-1, self.log.dim)
 
     def follow_models(self) -> Generator[np.ndarray, np.ndarray, bool]:
         """Evaluate minimisers of models until some in a row were no better."""
