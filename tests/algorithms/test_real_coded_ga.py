@@ -82,3 +82,29 @@ def test_it_solves_what_textbooks_solve_with_it():
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(gx.InputError, match=message):
         gx.minimize(lambda x: jnp.sum(x**2), [(-5, 5)] * 2, gx.RealCodedGA(**settings))
+
+
+def test_operators_of_the_users_take_the_place_of_sbx_and_polynomial_mutation():
+    middles, steps = [], []
+
+    def middle(key, a, b, bounds):
+        middles.append(a.shape)
+        return (a + b) / 2, (a + b) / 2
+
+    def step(key, x, bounds, rate):
+        steps.append(x.shape)
+        return x + rate
+
+    algorithm = gx.RealCodedGA(population=6, elites=0, crossover=middle, mutation=step, crossover_rate=1.0)
+    for _, children, _ in list(generations(algorithm, 4))[1:]:  # each child has a twin, as both are the middle
+        np.testing.assert_array_equal(children[:3], children[3:])
+    assert set(middles) == {(3, 3)} and set(steps) == {(6, 3)}
+    result = gx.minimize(lambda x: jnp.sum(x**2), [(-1, 1)] * 3, algorithm, generations=2, polish=False)
+    assert result.settings["hyperparameters"]["crossover"] == "middle"
+
+
+@pytest.mark.parametrize("kind", [gx.RealCodedGA, gx.NSGA2, gx.NSGA3, gx.SMSEMOA])
+def test_an_operator_is_a_function(kind):
+    for name in ("crossover", "mutation"):
+        with pytest.raises(gx.InputError, match=rf"{name} must be a function {name}\(key, .*; got 'sbx'"):
+            kind(population=8, **{name: "sbx"}).validate()

@@ -160,6 +160,13 @@ def test_without_a_target_success_is_not_reported():
     assert "success" not in none.summary()[0]
 
 
+def test_a_mean_of_zero_has_no_sign():
+    """Hypervolumes are compared by their negatives."""
+    fronts = gx.compare(["zdt1"], [gx.NSGA2(population=8)], max_evaluations=16, runs=2, seed=SEED)
+    _, means = summary_tables.build_tables(fronts)
+    assert fronts.summary()[0]["hypervolume_mean"] == 0 and means.rows[0][1].text == "0 ± 0"
+
+
 # --- names and what is refused ----------------------------------------------------------------------------------------
 
 module = importlib.import_module("galapax.api.experiments")

@@ -632,7 +632,7 @@ def test_the_number_of_objectives_and_constraints_may_not_change(opt):
     opt.tell(x, x.sum(axis=1), ineq=x[:, :2])
     x = opt.ask_generation()
     for values, constraints in ((x[:, :2], x[:, :2]), (x[:, 0], x[:, 0]), (x[:, 0], None)):
-        with refused(match=r"these points came with .*earlier ones with "):
+        with refused(match=r"a point was told .*, and the first one had "):
             opt.tell(x, values, ineq=constraints)
     opt.tell(x, x.sum(axis=1), ineq=x[:, :2])
     assert opt.generation == 2
@@ -703,3 +703,20 @@ def test_indices_within_the_box_are_as_they_were():
     assert np.isfinite(
         gx.minimize(fun, [(0.0, 1.0)] * 2, algorithm="de", generations=2, population=6, polish=False).fun
     )
+
+
+def test_an_object_that_describes_a_problem_is_answered_with_its_method():
+    class Beam:
+        def evaluate(self, x):
+            return x[0]
+
+    with pytest.raises(gx.InputError, match=r"of type Beam; give its method, \.evaluate\.$"):
+        gx.minimize(Beam(), [(0, 1)])
+
+
+def test_an_algorithm_of_another_library_is_answered():
+    class Theirs:
+        __module__ = "pymoo.algorithms.moo.nsga2"
+
+    with pytest.raises(gx.InputError, match="Theirs is an algorithm of pymoo: give one of galapax, such as 'nsga2'"):
+        gx.minimize(gx.problems.get("zdt1"), Theirs())

@@ -149,3 +149,13 @@ def test_weights_that_make_no_sense_are_refused(weights):
 def test_completion_lists_indicators_and_not_imports():
     names = dir(gx.indicators)
     assert {"hypervolume", "igd_plus", "gd"} <= set(names) and not {"np", "Any", "importlib"} & set(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"), [("HV", "hypervolume"), ("IGDPlus", "igd_plus"), ("R2", "r2"), ("eps", "epsilon_additive")]
+)
+def test_names_of_other_libraries_are_answered(name, own):
+    with pytest.raises(AttributeError, match=rf"has no '{name}': write {own}\.$"):
+        getattr(gx.indicators, name)
+    with pytest.raises(AttributeError, match=r"has no 'nothing_like_it'\.$"):
+        _ = gx.indicators.nothing_like_it

@@ -10,12 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from galapax.core.problem import Bounds, Population
+from galapax.core.errors import InputError
+from galapax.core.problem import Bounds, Population, as_bounds
 from galapax.numerics import random
 from galapax.numerics.jaxpr import apply_flattened
 from galapax.operators.sampling import bounce_back, sample_uniform
 from galapax.operators.selection import best_index, no_worse, tree_where
-from galapax.operators.variation import best_1, binomial_crossover, draw_partners, rand_1
+from galapax.operators.variation import best_1, binomial_crossover, breed, draw_partners, rand_1
 
 SIGNIFICANCE = 1e-4
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -450,3 +451,53 @@ def test_rows_as_one_give_what_rows_do():
     for own, expected in zip(rows, plain, strict=True):
         assert own.shape == expected.shape
         np.testing.assert_allclose(own, expected, rtol=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# operators of the user's
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+PARENTS, UNIT_BOX = np.linspace(0.1, 0.9, 8, dtype=np.float32).reshape(4, 2), as_bounds([(0.0, 1.0)] * 2)
+
+
+def breed_with(crossover=None, mutation=None, crossover_rate=1.0, mutation_rate=0.25):
+    own, x = {"crossover": crossover, "mutation": mutation}, jnp.asarray(PARENTS)
+    return np.asarray(breed(key(), x, UNIT_BOX, crossover_rate, 20.0, mutation_rate, 20.0, **own))
+
+
+def keep(key, x, bounds, rate):
+    return x
+
+
+def test_a_crossover_of_the_users_breeds_both_halves_and_is_clipped_to_the_box():
+    def swap_and_leave(key, a, b, bounds):
+        return b, a + 5.0
+
+    np.testing.assert_array_equal(breed_with(swap_and_leave, keep), [*PARENTS[2:], [1, 1], [1, 1]])
+    np.testing.assert_array_equal(breed_with(swap_and_leave, keep, crossover_rate=0.0), PARENTS)
+
+
+def test_a_mutation_of_the_users_gets_the_rate_and_is_clipped_to_the_box():
+    def move(key, x, bounds, rate):
+        return x - rate * bounds.span
+
+    for rate, step in ((0.25, 0.25), (None, 0.5)):  # None for one gene of the two
+        children = breed_with(lambda key, a, b, bounds: (a, b), move, mutation_rate=rate)
+        np.testing.assert_allclose(children, np.maximum(PARENTS - np.float32(step), 0))
+
+
+@pytest.mark.parametrize(
+    ("operators", "message"),
+    [
+        ((lambda key, a, b, bounds: a, keep), r"crossover must return two arrays of children, \(first, second\)"),
+        (
+            (lambda key, a, b, bounds: (a, b[:1]), keep),
+            r"crossover must return children of shape \(2, 2\); got \(1",
+        ),
+        ((None, lambda key, x, bounds, rate: x[0]), r"mutation must return children of shape \(4, 2\); got \(2,\)"),
+    ],
+)
+def test_operators_of_the_users_that_return_something_else_are_refused(operators, message):
+    with pytest.raises(InputError, match=message):
+        breed_with(*operators)

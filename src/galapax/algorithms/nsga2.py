@@ -56,6 +56,8 @@ from galapax.operators.selection import (
     take_from_union,
 )
 from galapax.operators.variation import (
+    Crossover,
+    Mutation,
     adapt_difference_share,
     breed,
     check_variation,
@@ -87,6 +89,10 @@ class NSGA2(Algorithm[NSGA2State]):
     mutation_rate: chance that a gene mutates, p_m in the paper; None for 2/(3d), with constraints 1/(2d), and for the
         paper's 1/d where `published` is set.
     mutation_index: how small mutations are, eta_m in the paper.
+    crossover: your own operator in place of SBX: a function of (key, a, b, bounds) that returns two children of each
+        pair of rows of a and b (k, d).
+    mutation: your own operator in place of polynomial mutation: a function of (key, x, bounds, rate) that returns the
+        mutants of x (k, d).
     differences: share of the children made by differences of parents; 0 for the paper's; None for 0 without constraints
         and, with them, 0.5; with two objectives 0.1 at first and then as those children survive, unless `published`.
     published: whether copies are kept and parents found as in the paper.
@@ -97,6 +103,8 @@ class NSGA2(Algorithm[NSGA2State]):
     crossover_index: float = 20.0
     mutation_rate: float | None = None
     mutation_index: float = 20.0
+    crossover: Crossover | None = static(None)  # noqa: RUF009 (a field, like the others)
+    mutation: Mutation | None = static(None)  # noqa: RUF009 (a field, like the others)
     differences: float | None = None
     published: bool = static(False)
 
@@ -109,6 +117,8 @@ class NSGA2(Algorithm[NSGA2State]):
             self.crossover_index,
             self.mutation_rate,
             self.mutation_index,
+            self.crossover,
+            self.mutation,
         )
         if self.differences is not None:
             check_range(self.differences, "differences", 0.0, 1.0)
@@ -158,6 +168,8 @@ class NSGA2(Algorithm[NSGA2State]):
             self.mutation_rate,
             self.mutation_index,
             copies=self.published,
+            crossover=self.crossover,
+            mutation=self.mutation,
         )
         share = self._share(state, rows)
         if share is None:

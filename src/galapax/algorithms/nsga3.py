@@ -56,7 +56,7 @@ from galapax.operators.selection import (
     take,
     take_from_union,
 )
-from galapax.operators.variation import breed, check_variation, round_up_to_even
+from galapax.operators.variation import Crossover, Mutation, breed, check_variation, round_up_to_even
 
 
 class NSGA3State(NamedTuple):
@@ -81,6 +81,10 @@ class NSGA3(Algorithm[NSGA3State]):
     crossover_index: how close children come to their parents, eta_c in the paper.
     mutation_rate: chance that a gene mutates, p_m in the paper; None for its 1/d, one gene on average.
     mutation_index: how small mutations are, eta_m in the paper.
+    crossover: your own operator in place of SBX: a function of (key, a, b, bounds) that returns two children of each
+        pair of rows of a and b (k, d).
+    mutation: your own operator in place of polynomial mutation: a function of (key, x, bounds, rate) that returns the
+        mutants of x (k, d).
     """
 
     population: int = static(None)
@@ -90,6 +94,8 @@ class NSGA3(Algorithm[NSGA3State]):
     crossover_index: float = 30.0
     mutation_rate: float | None = None
     mutation_index: float = 20.0
+    crossover: Crossover | None = static(None)  # noqa: RUF009 (a field, like the others)
+    mutation: Mutation | None = static(None)  # noqa: RUF009 (a field, like the others)
 
     traits: ClassVar[Traits] = Traits(multi_objective=True)
 
@@ -106,7 +112,14 @@ class NSGA3(Algorithm[NSGA3State]):
             check_integer(both[1], "divisions", 0)
         if self.directions is not None and not isinstance(self.directions, Shared):
             niching.check_directions(self.directions)
-        check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
+        check_variation(
+            self.crossover_rate,
+            self.crossover_index,
+            self.mutation_rate,
+            self.mutation_index,
+            self.crossover,
+            self.mutation,
+        )
 
     def bind(self, dim: int, shape: Shape, budget: Budget) -> Self:
         """With a population for the directions."""
@@ -154,6 +167,8 @@ class NSGA3(Algorithm[NSGA3State]):
             self.mutation_rate,
             self.mutation_index,
             copies=False,
+            crossover=self.crossover,
+            mutation=self.mutation,
         )
         return NSGA3State(children[: self.population], parents, frame, state.lines, state.bounds)
 

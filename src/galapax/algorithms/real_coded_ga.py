@@ -26,7 +26,7 @@ from galapax.numerics import random
 from galapax.numerics.jaxpr import materialise
 from galapax.operators.sampling import sample_uniform
 from galapax.operators.selection import least_value_tournament, no_worse, rank_by_fitness, take, tree_where
-from galapax.operators.variation import breed, check_variation, round_up_to_even
+from galapax.operators.variation import Crossover, Mutation, breed, check_variation, round_up_to_even
 
 
 class RealCodedGAState(NamedTuple):
@@ -46,6 +46,10 @@ class RealCodedGA(Algorithm[RealCodedGAState]):
     crossover_index: how close children come to their parents, eta_c of SBX.
     mutation_rate: chance that a gene mutates, p_m; None for 1/d.
     mutation_index: how small mutations are, eta_m of polynomial mutation.
+    crossover: your own operator in place of SBX: a function of (key, a, b, bounds) that returns two children of each
+        pair of rows of a and b (k, d).
+    mutation: your own operator in place of polynomial mutation: a function of (key, x, bounds, rate) that returns the
+        mutants of x (k, d).
     """
 
     population: int = static(100)
@@ -54,12 +58,21 @@ class RealCodedGA(Algorithm[RealCodedGAState]):
     crossover_index: float = 15.0
     mutation_rate: float | None = None
     mutation_index: float = 20.0
+    crossover: Crossover | None = static(None)  # noqa: RUF009 (a field, like the others)
+    mutation: Mutation | None = static(None)  # noqa: RUF009 (a field, like the others)
 
     def validate(self) -> None:
         check_integer(self.population, "population", 2, "each child needs two parents")
         if check_integer(self.elites, "elites", 0) >= self.population:
             raise InputError(f"elites must be fewer than the population of {self.population}, got {self.elites}.")
-        check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
+        check_variation(
+            self.crossover_rate,
+            self.crossover_index,
+            self.mutation_rate,
+            self.mutation_index,
+            self.crossover,
+            self.mutation,
+        )
 
     def init(self, key: Array, bounds: Bounds, shape: Shape = Shape()) -> RealCodedGAState:
         x = sample_uniform(key, bounds, self.population)
@@ -80,6 +93,8 @@ class RealCodedGA(Algorithm[RealCodedGAState]):
             self.crossover_index,
             self.mutation_rate,
             self.mutation_index,
+            crossover=self.crossover,
+            mutation=self.mutation,
         )
         return RealCodedGAState(candidates[: self.population], parents, state.bounds)
 

@@ -49,7 +49,14 @@ from galapax.operators.selection import (
     take,
     take_from_union,
 )
-from galapax.operators.variation import breed, check_variation, mix_in_differences, round_up_to_even
+from galapax.operators.variation import (
+    Crossover,
+    Mutation,
+    breed,
+    check_variation,
+    mix_in_differences,
+    round_up_to_even,
+)
 
 
 class SMSEMOAState(NamedTuple):
@@ -68,6 +75,10 @@ class SMSEMOA(Algorithm[SMSEMOAState]):
     crossover_index: how close children come to their parents, eta_c.
     mutation_rate: chance that a gene mutates, p_m; None for 1/d, one gene on average.
     mutation_index: how small mutations are, eta_m.
+    crossover: your own operator in place of SBX: a function of (key, a, b, bounds) that returns two children of each
+        pair of rows of a and b (k, d).
+    mutation: your own operator in place of polynomial mutation: a function of (key, x, bounds, rate) that returns the
+        mutants of x (k, d).
     differences: share of the children made by differences of parents; None for 0 without constraints and 0.5 with them.
     corner: where volumes end, in units of the front's range from its best values on: more than 1.
     """
@@ -77,6 +88,8 @@ class SMSEMOA(Algorithm[SMSEMOAState]):
     crossover_index: float = 20.0
     mutation_rate: float | None = None
     mutation_index: float = 20.0
+    crossover: Crossover | None = static(None)  # noqa: RUF009 (a field, like the others)
+    mutation: Mutation | None = static(None)  # noqa: RUF009 (a field, like the others)
     differences: float | None = None
     corner: float = 1.5
 
@@ -84,7 +97,14 @@ class SMSEMOA(Algorithm[SMSEMOAState]):
 
     def validate(self) -> None:
         check_integer(self.population, "population", 2, "each child needs two parents")
-        check_variation(self.crossover_rate, self.crossover_index, self.mutation_rate, self.mutation_index)
+        check_variation(
+            self.crossover_rate,
+            self.crossover_index,
+            self.mutation_rate,
+            self.mutation_index,
+            self.crossover,
+            self.mutation,
+        )
         check_range(self.corner, "corner", 1.0, 1e6)
         if self.differences is not None:
             check_range(self.differences, "differences", 0.0, 1.0)
@@ -129,6 +149,8 @@ class SMSEMOA(Algorithm[SMSEMOAState]):
             self.mutation_rate,
             self.mutation_index,
             copies=False,
+            crossover=self.crossover,
+            mutation=self.mutation,
         )
         if self.differences is not None:
             key_differ = random.fold_in(key_breed, 2)

@@ -267,6 +267,12 @@ def match_points(x: np.ndarray, candidates: np.ndarray, waiting: list[int], span
     return places
 
 
+def _count_values(shape: Shape) -> str:
+    """Say how many numbers of each kind an evaluation has."""
+    kinds = (("objective", "objectives"), ("inequality", "inequalities"), ("equality", "equalities"))
+    return " and ".join(f"{n} {names[n > 1]}" for n, names in zip(shape, kinds, strict=True) if n)
+
+
 def judge_answers(
     answers: list[Answer], shape: Shape, maximize: Maximize, eq_tolerance: EqTolerance | None
 ) -> list[tuple[float, float]]:
@@ -276,8 +282,8 @@ def judge_answers(
     for answer in answers:
         if isinstance(answer, dict) and (answer_shape := shape_of(answer)) != shape:
             raise InputError(
-                f"these points came with {sum(answer_shape)} numbers per point {tuple(answer_shape)}, earlier ones "
-                f"with {sum(shape)} {tuple(shape)}: of objectives, inequalities and equalities."
+                f"a point was told {_count_values(answer_shape)}, and the first one had {_count_values(shape)}: tell "
+                "all points the same."
             )
     raw = stack_answers(answers, shape)
     fun = orient(raw["fun"], maximize)

@@ -45,7 +45,7 @@ KEYWORDS = {
     "leave it out: a generation is always evaluated together (scipy's 'deferred'), and workers=gx.Workers(8, "
     "asynchronous=True) does without generations": "updating",
     "leave it out: a progress line appears by itself on a terminal; progress=True or False decides it": "disp verbose "
-    "show_progress_bar verbosity",
+    "display show_progress_bar verbosity",
     "write workers, -1 for all cores; functions of jax.numpy need none": "n_jobs parallel num_workers n_processes "
     "processes n_threads",
     "leave it out: JAX chooses the device, a GPU if it has one; JAX_PLATFORMS=cpu keeps it from that": "device gpu",
@@ -102,6 +102,12 @@ KEYWORDS = {
     "write callback, a function of a Progress; returning True stops the run": "callbacks callback_fn output_function",
     "write callback=gx.callbacks.Every(function, generations=10), or seconds=": "every",
     "write on_failure, as in on_failure='worst'": "catch error_score",
+    "leave it out: where nothing is feasible, the result is the least infeasible point": "return_least_infeasible",
+    "leave it out: a run never changes its algorithm": "copy_algorithm copy_termination",
+    "leave it out: NSGA2 and its like breed as many offspring as there are parents": "n_offsprings",
+    "leave it out: NSGA2, NSGA3 and SMSEMOA keep no copies": "eliminate_duplicates",
+    "write algorithm=gx.NSGA3(directions=...)": "ref_dirs",
+    "give it in gx.Problem(fun, bounds, front=lambda n: points) in place of fun and bounds": "pf pareto_front",
     "write vectorized": "vectorised elementwise vectorize",
     "use gx.Optimizer, whose trials have report(value, step) and should_prune()": "pruner prune pruning",
 }

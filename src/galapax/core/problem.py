@@ -68,6 +68,9 @@ def orient(objectives: Values, maximize: Maximize) -> Values:
     return objectives * objective_signs(maximize).astype(objectives.dtype)
 
 
+OBJECTIVE_METHODS = ("evaluate", "_evaluate", "objective", "fitness", "fun", "f")  # of classes that describe problems
+
+
 class Shape(NamedTuple):
     """The number of objectives and constraints of one evaluation."""
 
@@ -390,6 +393,9 @@ class Problem(ProblemDescription):
             if not callable(value) and not (value is None and argument != "fun"):
                 is_scipy = (isinstance(value, Mapping) and "fun" in value) or hasattr(value, "lb")
                 hint = "; galapax.compat.scipy.minimize takes scipy's constraints" if is_scipy else ""
+                methods = [name for name in OBJECTIVE_METHODS if callable(getattr(value, name, None))]
+                if methods:
+                    hint = f"; give its method, .{methods[0]}"
                 raise InputError(
                     f"{argument} must be a function of one solution x of shape (d,); got {abbreviate(value)} "
                     f"of type {type(value).__name__}{hint}."

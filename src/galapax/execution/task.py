@@ -228,6 +228,12 @@ def problem_of(
     eq_tolerance = check_tolerance(eq_tolerance)
     if not isinstance(fun, Problem):
         return Problem(fun, bounds, ineq=ineq, eq=eq, eq_tolerance=eq_tolerance), algorithm
+    library = type(bounds).__module__.partition(".")[0]
+    if library in ("pymoo", "pygmo"):
+        raise InputError(
+            f"{type(bounds).__name__} is an algorithm of {library}: give one of galapax, such as 'nsga2' or "
+            "gx.NSGA2(population=40), or None."
+        )
     if bounds is not None or ineq is not None or eq is not None:
         raise InputError(
             "a Problem has its own bounds, ineq and eq: remove them, or change the problem with problem.with_."

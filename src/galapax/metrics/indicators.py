@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -51,6 +51,16 @@ __all__ = [
 def __dir__() -> list[str]:
     """List the indicators, and not what their module imports, for tab completion."""
     return __all__
+
+
+OTHER_NAMES = {"hv": "hypervolume", "wfg": "hypervolume", "epsilon": "epsilon_additive", "eps": "epsilon_additive"}
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Answer the names of indicators in other libraries, such as HV and IGDPlus."""
+    plain = name.lower().replace("_", "")
+    own = OTHER_NAMES.get(plain) or next((own for own in __all__ if own.replace("_", "") == plain), None)
+    raise AttributeError(f"module 'galapax.indicators' has no {name!r}" + (f": write {own}." if own else "."))
 
 
 MIN_KNEE_DEPTH = 0.05  # a concave front whose ends are not reached yet has corners a little before the plane

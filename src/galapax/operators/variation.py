@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from galapax.core.checks import check_range
+from galapax.core.checks import abbreviate, check_range
+from galapax.core.errors import InputError
 from galapax.core.problem import Population
 from galapax.core.space import Bounds, DiscreteGrid
 from galapax.numerics import random
@@ -28,6 +29,7 @@ from galapax.operators.sampling import bounce_back
 from galapax.operators.selection import best_index, find_duplicates
 
 Mutation = Callable[..., Array]
+Crossover = Callable[..., tuple[Array, Array]]
 
 
 def draw_partners(key: Array, n: int, count: int, besides: Array | None = None) -> Array:
@@ -247,19 +249,48 @@ def breed(
     mutation_rate: ArrayLike | None,
     mutation_index: ArrayLike,
     copies: bool = True,
+    crossover: Crossover | None = None,
+    mutation: Mutation | None = None,
 ) -> Array:
     """Breed two children of each row in the first half of x (n, d), n even, and its like in the second half, (n, d).
 
     mutation_rate: None for one gene on average. copies: whether a child may be a copy of its parent; otherwise one gene
-    of a child that crossover left as it was mutates in any case.
+    of a child that crossover left as it was mutates in any case. crossover, mutation: operators in place of SBX and
+    polynomial mutation: crossover(key, a, b, bounds) gives two children of each pair of rows, and mutation(key, x,
+    bounds, rate) the mutants; what leaves the box is clipped to it.
     """
     key_cross, key_mutate = random.split(key)
     a, b = materialise(jnp.split(x, 2))
-    children = materialise(simulated_binary_crossover(key_cross, a, b, bounds, crossover_index, crossover_rate))
+    if crossover is None:
+        children = materialise(simulated_binary_crossover(key_cross, a, b, bounds, crossover_index, crossover_rate))
+    else:
+        children = materialise(_cross_pairs(key_cross, a, b, bounds, crossover, crossover_rate))
     rate = 1 / x.shape[1] if mutation_rate is None else mutation_rate
     crossed = jnp.concatenate(children)
+    if mutation is not None:
+        return _clip_bred(mutation(key_mutate, crossed, bounds, rate), crossed, bounds, "mutation")
     same = None if copies else jnp.all(crossed == x, axis=1)
     return polynomial_mutation(key_mutate, crossed, bounds, mutation_index, rate, same)
+
+
+def _cross_pairs(
+    key: Array, a: Array, b: Array, bounds: Bounds, crossover: Crossover, rate: ArrayLike
+) -> tuple[Array, Array]:
+    """Cross each pair of rows with probability `rate` by the user's operator; children are clipped to the box."""
+    key_pair, key_children = random.split(key)
+    is_crossed = random.bernoulli(key_pair, rate, (a.shape[0], 1))
+    children = crossover(key_children, a, b, bounds)
+    if not isinstance(children, tuple | list) or len(children) != 2:
+        raise InputError(f"crossover must return two arrays of children, (first, second); got {abbreviate(children)}.")
+    first, second = (_clip_bred(child, a, bounds, "crossover") for child in children)
+    return jnp.where(is_crossed, first, a), jnp.where(is_crossed, second, b)
+
+
+def _clip_bred(children: Array, parents: Array, bounds: Bounds, name: str) -> Array:
+    """Clip what the user's operator bred of some parents to the box, (n, d)."""
+    if jnp.shape(children) != parents.shape:
+        raise InputError(f"{name} must return children of shape {parents.shape}; got {jnp.shape(children)}.")
+    return jnp.clip(children.astype(parents.dtype), bounds.lower, bounds.upper)
 
 
 def mix_in_differences(key: Array, children: Array, x: Array, bounds: Bounds, share: ArrayLike) -> tuple[Array, Array]:
@@ -286,9 +317,20 @@ def adapt_difference_share(share: Array, moved: Array, stays: Array) -> Array:
 
 
 def check_variation(
-    crossover_rate: object, crossover_index: object, mutation_rate: object, mutation_index: object
+    crossover_rate: object,
+    crossover_index: object,
+    mutation_rate: object,
+    mutation_index: object,
+    crossover: object = None,
+    mutation: object = None,
 ) -> None:
     """Refuse what `breed` cannot use."""
+    for operator, name, call in (
+        (crossover, "crossover", "crossover(key, a, b, bounds), which returns two arrays of children"),
+        (mutation, "mutation", "mutation(key, x, bounds, rate), which returns the mutants"),
+    ):
+        if operator is not None and not callable(operator):
+            raise InputError(f"{name} must be a function {call}; got {abbreviate(operator)}.")
     check_range(crossover_rate, "crossover_rate", 0.0, 1.0)
     if mutation_rate is not None:
         check_range(mutation_rate, "mutation_rate", 0.0, 1.0)

@@ -138,7 +138,8 @@ def _mean_table(study: Study) -> SummaryTable:
     for problem in study.axes["problem"]:
         results = study.along("algorithm", problem=problem)
         stats = {name: statistics.describe(scores(result)) for name, result in results.items()}
-        means = format_distinct([comparison_sign(results[name]) * s["mean"] for name, s in stats.items()], 3)
+        signed = [comparison_sign(results[name]) * s["mean"] + 0.0 for name, s in stats.items()]  # + 0.0: no -0
+        means = format_distinct(signed, 3)
         cells = {}
         for (name, values), mean in zip(stats.items(), means, strict=True):
             deviation = "" if math.isnan(values["std"]) else f" ± {format_digits(values['std'], 2)}"
