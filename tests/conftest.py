@@ -24,6 +24,7 @@ import time
 
 import jax
 import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from support.memory import forget_programs, resident, return_memory
 
 from galapax.execution import arguments
@@ -91,6 +92,17 @@ def well_compiled():
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture
+def without_jax_cache():
+    """For a test of the disk cache: what JAX takes from its own cache is not saved again."""
+    before = jax.config.values["jax_enable_compilation_cache"]
+    jax.config.update("jax_enable_compilation_cache", False)
+    reset_cache()  # else JAX remembers whether it has one
+    yield
+    jax.config.update("jax_enable_compilation_cache", before)
+    reset_cache()
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def test_fresh_points_in_place_of_failed_ones_are_within_the_limit(algorithm, bl
         "on_failure": "resample",
         "blackbox": blackbox,
         "polish": False,
+        "tolerance": 0,
     }
     res = gx.minimize(half, [(-3.0, 4.0)] * 2, algorithm, runs=2, **options)
     assert res.n_failed > 0 and res.runs.nfev.min() > 200 and res.runs.nfev.max() <= 300
@@ -148,7 +149,7 @@ OPTIONS = [
     {"population": 6},
     {"objectives": True},
     {"on_failure": "resample", "fails": True},
-    {"fails": True},
+    {"on_failure": "worst", "fails": True},
     {"vectorized": True},
     {"integer": True},
     {"workers": gx.Workers(memoize=True)},

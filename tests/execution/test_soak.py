@@ -52,7 +52,7 @@ def test_fresh_functions_with_fresh_numbers_compile_once():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True], ids=["in memory", "and on disk"])
-def test_two_hundred_calls_and_a_thousand_rounds_do_not_grow(tmp_path, monkeypatch, stored):
+def test_two_hundred_calls_and_a_thousand_rounds_do_not_grow(tmp_path, monkeypatch, without_jax_cache, stored):
     if stored:
         monkeypatch.setattr(disk_cache, "_chosen", tmp_path)
         clear()

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import galapax as gx
 from galapax.execution import compiled
@@ -107,15 +106,10 @@ def minimize_natively(engine="native", **options):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, without_jax_cache):
     """This process uses the cache here."""
     monkeypatch.setattr(disk_cache, "_chosen", tmp_path / "cache")
-    before = jax.config.values["jax_enable_compilation_cache"]
-    jax.config.update("jax_enable_compilation_cache", False)  # what JAX takes from its own cache is not saved again
-    reset_cache()  # else JAX remembers whether it has one
-    yield tmp_path / "cache" / disk_cache.FOLDER
-    jax.config.update("jax_enable_compilation_cache", before)
-    reset_cache()
+    return tmp_path / "cache" / disk_cache.FOLDER
 
 
 @pytest.fixture(params=KINDS)
