@@ -41,6 +41,40 @@ def test_value_is_an_estimate_of_the_mean_and_no_lucky_draw(ensemble):
     assert "estimated" in ensemble.message and not ensemble.success
 
 
+def test_the_best_of_many_runs_is_not_chosen_by_the_values_that_are_reported(ensemble):
+    """The least of 20 estimates is a lucky draw, too: two standard errors below its mean."""
+    row = int(np.argmax((ensemble.runs.x == ensemble.x).all(axis=1)))
+    assert ensemble.fun == ensemble.runs.fun[row]
+    assert np.array_equal(ensemble.fun_interval, ensemble.runs.fun_interval[row])
+    assert ensemble.fun > ensemble.runs.fun.min()
+
+
+@pytest.mark.slow
+def test_the_interval_of_the_best_run_holds():
+    held, errors = 0, []
+    for seed in range(100):
+        best = gx.minimize(noisy_sphere, [(-5, 5)] * 2, max_evaluations=120, runs=10, seed=seed)
+        low, high = best.fun_interval
+        truth = np.sum((best.x - CENTRE) ** 2)
+        held += low <= truth <= high
+        errors.append((best.fun - truth) / (high - low))
+    assert held >= 88  # of 95 expected; the interval of the least of the ten estimates holds 71 times
+    assert abs(np.mean(errors)) < 0.1
+
+
+@pytest.mark.parametrize("budget", [6, 7, 10, 13])
+def test_few_evaluations_are_shared_by_search_and_estimate(budget):
+    result = gx.minimize(noisy_sphere, [(-5, 5)] * 3, max_evaluations=budget)
+    assert result.nfev == budget and np.isfinite(result.fun)
+
+
+@pytest.mark.parametrize("options", [{}, {"blackbox": True, "noisy": True}])
+def test_too_few_evaluations_are_refused_in_the_users_number(options):
+    fun = noisy_sphere if not options else lambda x: float(np.sum(x**2))
+    with pytest.raises(gx.InputError, match=r"at least 6: .* got 3"):
+        gx.minimize(fun, [(-5, 5)] * 3, max_evaluations=3, **options)
+
+
 def test_a_run_is_repeated_to_the_bit(ensemble):
     again = ensemble.run(7)
     assert np.array_equal(again.x, ensemble.runs.x[7])

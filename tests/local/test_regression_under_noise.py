@@ -66,11 +66,11 @@ def test_model_finds_the_minimum_inside_the_cube_or_on_its_edge(centre):
 def test_the_better_candidate_wins_and_the_first_yields_only_to_more_than_chance():
     rng = np.random.default_rng(3)
     candidates = np.linspace(0, 1, 5)[:, None]
-    (best, count), points = drive(
+    (best, compared, count), points = drive(
         choose_best(candidates, 400, prefers_first=False), lambda x: x[0] + 0.1 * rng.standard_normal()
     )
-    assert best[0] == 0.0 and count == len(points) <= 400
-    (kept, _), _ = drive(choose_best(candidates, 100, prefers_first=True), lambda x: rng.standard_normal())
+    assert best[0] == 0.0 and count == len(points) <= 400 and len(compared) < count
+    (kept, _, _), _ = drive(choose_best(candidates, 100, prefers_first=True), lambda x: rng.standard_normal())
     assert kept[0] == 0.0
 
 

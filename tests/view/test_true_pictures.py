@@ -3,6 +3,7 @@
 import json
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -133,11 +134,23 @@ def test_the_live_page_is_sent_the_best_so_far_and_every_restart(live_run):
 @pytest.mark.parametrize("runs", [1, 5])
 def test_the_live_page_ends_where_the_result_does(live_run, runs):
     result, message = live_run(BOWL, "de", generations=40, population=10, runs=runs, polish="auto")
-    assert message["refined_at"] == 41 == message["points"][-1][0]
+    assert message["after_search"] == (41, "gradient refinement") and message["points"][-1][0] == 41
     assert (message["best"], message["nfev"]) == (result.fun, result.nfev)
     assert message["points"][-1][1] == result.fun
     if runs > 1:
         np.testing.assert_array_equal(message["points"][-1][-5:], result.runs.quantiles())
+
+
+@pytest.mark.parametrize("runs", [1, 5])
+def test_the_live_page_ends_with_the_estimate_of_the_mean_and_its_interval(live_run, runs):
+    def noisy(x, key):
+        return -jnp.sum(x**2) + 0.1 * jax.random.normal(key)
+
+    result, message = live_run(noisy, [(-1, 1)] * 2, max_evaluations=200, runs=runs, maximize=True)
+    assert message["after_search"] == (message["points"][-1][0], "estimate of the mean")
+    assert (message["best"], message["nfev"]) == (result.fun, result.nfev)
+    assert message["points"][-1][1] == result.fun
+    assert message["interval"] == result.fun_interval.tolist()
 
 
 def test_report_and_live_page_have_the_same_charts():

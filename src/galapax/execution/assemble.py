@@ -163,7 +163,7 @@ def result_of(
     if fronts is not None:
         x, fun = _knee_points(x, fronts, task.signs)
     violation = evaluator.violation(x, track)
-    best = first_best(violation, track.merit)
+    best = first_best(violation, total.merit)
     solution = (
         _best_solution(task, evaluator, x[best], fun[best])
         if fronts is None

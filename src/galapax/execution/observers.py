@@ -32,6 +32,7 @@ from galapax.execution.search import Carry, active_state
 from galapax.execution.state import (
     CheckpointSession,
     MultiprocessCheckpoint,
+    Outcome,
     Track,
     first_best,
 )
@@ -535,8 +536,8 @@ class Session(Viewer, Protocol):
     def on_search(self, algorithm: str, generation: int) -> None:
         """Called when a run that restarts begins another search, after this many generations."""
 
-    def on_polish(self, track: Track) -> None:
-        """Called when the best points were refined by their gradients; `track` has the refined ones."""
+    def on_answers(self, outcome: Outcome) -> None:
+        """Called when the best points were refined by their gradients, or the means at them estimated."""
 
     def on_progress(self, state: Progress) -> None:
         """Called with the Progress that the callback gets, before `on_chunk`."""

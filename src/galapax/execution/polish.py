@@ -386,6 +386,7 @@ def estimate_answers(
     track, n_runs = total.track, len(total.x)
     budget = _estimate_budget(task, track.evaluations)
     means, intervals = np.full(n_runs, math.nan), np.full((n_runs, 2), math.nan)
+    merit = np.full(n_runs, math.nan)
     x, evaluations, failed = total.x.copy(), np.zeros(n_runs, np.int64), np.zeros(n_runs, np.int64)
     for row in range(n_runs):
         if total.stopped not in (None, Stop.TIME) or not may_continue() or budget[row] < 1:
@@ -397,6 +398,9 @@ def estimate_answers(
         evaluations[row], failed[row] = evaluator.n_evaluations, evaluator.n_failed
         if answer is not None and math.isfinite(answer.mean):
             x[row], means[row], intervals[row] = _from_unit(task, answer.x), answer.mean, answer.interval
+            # the least of several means is a lucky one, unless they have no noise: other values choose the best run
+            is_exact = answer.interval[0] == answer.interval[1]
+            merit[row] = answer.mean if is_exact else answer.compared_mean
     is_estimated = np.isfinite(means)
     best = np.where(is_estimated, means, track.best)
     # the search stops by its generations' means; what counts is the estimate
@@ -412,9 +416,10 @@ def estimate_answers(
     if rows is not None:
         history = append_history_row(rows, task.columns, track.generations, evaluations, is_estimated, best, x)
         refinements = [[*earlier, int(n)] for earlier, n in zip(refinements, track.generations, strict=True)]
-    return replace(
-        total, track=new_track, x=x, history=history, refinements=refinements, estimate=Estimate(intervals, evaluations)
-    )
+    merit = np.where(np.isfinite(merit), merit, track.best)
+    merit[~is_estimated & is_estimated.any()] = math.inf  # a run for whose estimate no time was left
+    estimate = Estimate(intervals, evaluations, merit)
+    return replace(total, track=new_track, x=x, history=history, refinements=refinements, estimate=estimate)
 
 
 def _estimate_fronts(
@@ -500,7 +505,7 @@ def recheck_answers(task: Task, total: Outcome, numbers: np.ndarray, box: BlackB
     new_track = replace(track, best=best, evaluations=evaluations, failed=failed, reason=reason)
     if not is_random.any():
         return replace(total, track=new_track, history=history)
-    estimate = Estimate(intervals, evaluations - track.evaluations, values_at_x)
+    estimate = Estimate(intervals, evaluations - track.evaluations, track.best, values_at_x)
     return replace(total, track=new_track, history=history, estimate=estimate)
 
 

@@ -130,8 +130,8 @@ def solve(
         numbers = task.first_run + np.arange(len(total.x)) % task.runs
         total = recheck_answers(task, total, numbers, box)
         total = estimate_answers(task, total, numbers, box, context.may_continue)
-        if session is not None and isinstance(total.polish, Polish):
-            session.on_polish(total.track)
+        if session is not None and (isinstance(total.polish, Polish) or total.estimate is not None):
+            session.on_answers(total)
         timings.done = time.perf_counter()
         results = _build_results(task, schedule, total, SolutionEvaluator(task, box))
         seconds = timings.summarize(total)

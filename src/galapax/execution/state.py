@@ -329,6 +329,7 @@ class Estimate(NamedTuple):
 
     interval: np.ndarray  # (R, 2) 95 % confidence interval of the mean at x; NaN where there is none
     evaluations: np.ndarray  # (R,) that it took
+    merit: np.ndarray  # (R,) by which the best run is chosen, from values that are in no estimate; less is better
     values_at_x: np.ndarray | None = (
         None  # (R, 2) of a black box, the two values at x which showed that they are random
     )
@@ -359,6 +360,16 @@ class Outcome:
     forecast: Forecast | None = None  # of several objectives: what each run's models expect, (R, ...)
     last: LastSamples | None = None  # of a random objective
     estimate: Estimate | None = None  # the same
+
+    @property
+    def merit(self) -> np.ndarray:
+        """The value by which runs of equal violation are compared, (R,); less is better."""
+        return self.track.merit if self.estimate is None else self.estimate.merit
+
+    @property
+    def best_run(self) -> int:
+        """The run whose answer is the best, feasible ones first."""
+        return first_best(self.track.violation, self.merit)
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """Return the outcome of these runs. The history ends with the longest of them."""

@@ -434,13 +434,14 @@ def build_task(
         evaluation_limit = budget_evaluations
     if budget_evaluations is not None and rechecks_answer(solvers[0], options, budget_evaluations):
         budget_evaluations -= 1
-    budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
+    budget = search_budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
     if options.noisy and budget_evaluations is not None:  # the rest is for the estimate
         budget_evaluations = max(1, int(NOISY_SEARCH_SHARE * budget_evaluations))
+        search_budget = budget._replace(evaluations=budget_evaluations)
     for solver in solvers:
         check_population(solver.population, problem.dim)
     if not population_given:
-        solvers = tuple(shrink_population_to_budget(solver, problem.dim, shape, budget) for solver in solvers)
+        solvers = tuple(shrink_population_to_budget(solver, problem.dim, shape, search_budget) for solver in solvers)
     solvers = _choose_surrogates(solvers, options, problem.dim)
     if options.noisy and all(solver.traits.multi_objective and reevaluates(solver) for solver in solvers):
         solvers = tuple(map(Reevaluated, solvers))
@@ -452,6 +453,12 @@ def build_task(
     if islands is not None:
         check_islands(islands, bound[0], population, restarts, options.workers)
     evaluations = population + repairs * (1 + problem.dim)
+    if options.noisy and budget_evaluations is not None and budget_evaluations < evaluations:
+        least_evaluations = math.ceil(evaluations / NOISY_SEARCH_SHARE)
+        raise InputError(
+            f"max_evaluations must be at least {least_evaluations}: the first generation needs {evaluations} "
+            f"evaluations, and a third of all estimate the mean at x; got {options.max_evaluations}."
+        )
     if (
         restarts is not None or not bound[0].traits.fixed_evaluations
     ):  # without a limit, too, so that the same program serves

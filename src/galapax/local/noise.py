@@ -46,6 +46,7 @@ class Answer(NamedTuple):
     x: np.ndarray  # (d,)
     mean: float
     interval: tuple[float, float]
+    compared_mean: float  # of the values by which it was chosen, none of which is in `mean`; NaN without any
 
 
 class NoisyQuadratic(NamedTuple):
@@ -96,18 +97,18 @@ def find_answer(
             candidates, is_modelled, count = np.concatenate([minimiser[None], candidates]), True, count - n_model
     if len(candidates) > 1:
         n_comparison = int(COMPARISON_SHARE * count)
-    chosen, n_compared = yield from choose_best(candidates, n_comparison, prefers_first=is_modelled)
+    chosen, compared, n_compared = yield from choose_best(candidates, n_comparison, prefers_first=is_modelled)
     values = yield np.repeat(chosen[None], max(1, count - n_compared), axis=0)
-    return Answer(chosen, *mean_and_interval(values))
+    return Answer(chosen, *mean_and_interval(values), mean_and_interval(compared)[0])
 
 
 def choose_best(
     candidates: np.ndarray, count: int, prefers_first: bool
-) -> Generator[np.ndarray, np.ndarray, tuple[np.ndarray, int]]:
+) -> Generator[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray, int]]:
     """Choose among candidates (k, d) by the means of at most `count` evaluations, the better half going on each time.
 
-    Returns the one that was chosen, and how many evaluations it took. prefers_first: whether the first is replaced only
-    by one that is better by more than chance.
+    Returns the one that was chosen, its values, and how many evaluations all took. prefers_first: whether the first is
+    replaced only by one that is better by more than chance.
     """
     values, n_evaluations = [np.zeros(0) for _ in candidates], 0
     alive = list(range(len(candidates)))
@@ -130,7 +131,7 @@ def choose_best(
         gain = values[0].mean() - values[best].mean()
         error = math.sqrt(sum(values[row].var(ddof=1) / len(values[row]) for row in (0, best)))
         best = best if gain > 2 * error else 0
-    return candidates[best], n_evaluations
+    return candidates[best], values[best], n_evaluations
 
 
 def min_model_points(dim: int) -> int:
@@ -210,7 +211,7 @@ def solve_least_squares(terms: np.ndarray, values: np.ndarray) -> np.ndarray:
     normal[np.diag_indices(len(normal))] *= 1 + 1e-10
     normal[np.diag_indices(len(normal))] += 1e-300
     try:
-        return np.asarray(linalg.solve(normal, terms.T @ values, assume_a="pos"))
+        return np.asarray(linalg.cho_solve(linalg.cho_factor(normal), terms.T @ values))
     except np.linalg.LinAlgError:  # points on a face of the cube
         return np.linalg.lstsq(normal, terms.T @ values, rcond=1e-12)[0]
 

@@ -24,7 +24,7 @@ from galapax.core.problem import Record, objective_signs
 from galapax.core.stop import RUNNING, UNLIMITED, Stop
 from galapax.execution import observers
 from galapax.execution.observers import Facts, Progress, ProgressView, time_left
-from galapax.execution.state import Track
+from galapax.execution.state import Outcome, Track
 from galapax.numerics import devices
 from galapax.view.live.messages import (
     ContourGrids,
@@ -113,7 +113,9 @@ class LiveSession:
         self._cached_summary: tuple[Track | None, JsonObject] = (None, {})
         self._curve: list[list[float | None]] = []
         self._searches: list[tuple[int, str]] = []  # generation before each search of a run that restarts, algorithm
-        self._refined_at: int | None = None  # the row of the curve that the gradient refinement added
+        self._after_search: tuple[int, str] | None = None  # the row of the curve that came after it, and what added it
+        self._answer: int | None = None  # the run whose answer is the result's, once that is known
+        self._interval: np.ndarray | None = None  # (2,), of the mean at that answer, of a random objective
         self._curve_version = 0  # changes when points already sent are no longer the ones kept
         self._samples: deque[tuple[float, int, Progress | None]] = deque(maxlen=30)
         self._progress: Progress | None = None
@@ -130,7 +132,7 @@ class LiveSession:
             self._first_run = first_run
             self._chunk_end = self._resumed_from = self._rows_until = self._generation = 0
             self._curve, self._curve_version = [], self._curve_version + 1
-            self._searches, self._refined_at = [], None
+            self._searches, self._after_search = [], None
             self._samples.clear()
             self._resumed_at = time.perf_counter()
         self.page.notify_viewers()
@@ -140,18 +142,24 @@ class LiveSession:
         with self._condition:
             self._searches = [*self._searches, (generation, algorithm)][-MAX_MARKED_SEARCHES:]
 
-    def on_polish(self, track: Track) -> None:
-        """Add the best points after their refinement by the gradient to the curve, as one more row."""
+    def on_answers(self, outcome: Outcome) -> None:
+        """Add the answers after their refinement by the gradient, or the estimates of their means, to the curve, as
+        one more row.
+        """
         with self._isolate_errors():
+            track, estimate = outcome.track, outcome.estimate
+            best_run, what = outcome.best_run, "gradient refinement" if estimate is None else "estimate of the mean"
             values = self._sign * np.sort(np.where(track.violation <= 0, track.best, np.inf))
             row = [math.nan] * len(self._curve[-1][1:]) if self._curve else [math.nan] * 3
-            row[0] = self._sign * float(track.best[track.best_run])
+            row[0] = self._sign * float(track.best[best_run])
             if len(values) > 1:
                 row[-len(observers.QUANTILES) :] = pick_quantiles(values)
             generation = int(track.generations.max()) + 1
             with self._condition:
                 self._curve.append([generation, *(to_json_number(v) for v in row)])
-                self._track, self._refined_at = track, generation
+                self._track, self._after_search, self._answer = track, (generation, what), best_run
+                if estimate is not None and np.isfinite(estimate.interval[best_run]).all():
+                    self._interval = np.sort(self._sign * estimate.interval[best_run])
             self.page.notify_viewers()
 
     def on_progress(self, state: Progress) -> None:
@@ -400,7 +408,8 @@ class LiveSession:
                 "seconds": (self._ended_at or time.perf_counter()) - self._started_at,
                 "first_run": self._first_run,
                 "searches": self._searches,
-                "refined_at": self._refined_at,
+                "after_search": self._after_search,
+                "interval": None if self._interval is None else [to_json_number(end) for end in self._interval],
                 "is_full": is_full,
                 "points": points,
             }
@@ -434,7 +443,7 @@ class LiveSession:
         cached_track, numbers = self._cached_summary
         if cached_track is track:
             return numbers
-        row = track.best_run
+        row = track.best_run if self._answer is None else self._answer
         is_done = (track.reason != RUNNING) | (track.generations >= (self.facts.generations or UNLIMITED))
         numbers = {
             "nfev": int(track.evaluations.sum()),

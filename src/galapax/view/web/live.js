@@ -225,7 +225,7 @@ draw.curve = () => {
   drawSearches(chart);
   $("curve").dataset.points = xs.length;
 };
-function drawSearches(chart) {  // where a run restarted, and where the gradient refined its best point
+function drawSearches(chart) {  // where a run restarted, and what followed the search
   const restarts = (runState.searches || []).filter(([generation]) => generation > 0);
   let row = 0;
   restarts.forEach(([generation, algorithm], i) => {
@@ -233,7 +233,7 @@ function drawSearches(chart) {  // where a run restarted, and where the gradient
     drawEvent(chart.layer, chart.place, generation, algorithm !== before ? algorithm : "", algorithm !== before ? row++ % 3 : 0);
   });
   if (restarts.length) addLegendEntry(chart, "restart", (svg) => addElement(svg, "line", { x1: 13, x2: 13, y1: 0, y2: 12, style: "stroke: var(--soft)", "stroke-dasharray": "2 3" }));
-  if (isNumber(runState.refined_at)) drawEvent(chart.layer, chart.place, runState.refined_at, "gradient refinement", row % 3);
+  if (runState.after_search) drawEvent(chart.layer, chart.place, ...runState.after_search, row % 3);
 }
 
 draw.feasible = () => {
@@ -687,6 +687,9 @@ function showRunState() {
   $("done").style.width = facts && facts.generations ? `${100 * runState.generation / facts.generations}%` : "0";
   const volume = latestHypervolume();
   if (volume !== null) { $("best-box").hidden = false; setText("best-name", "hypervolume"); }
+  const interval = volume === null && runState.interval;
+  if (facts && facts.settings.noisy && volume === null) setText("best-name", interval ? "mean at the answer" : "best mean of a generation");
+  setText("interval", interval ? ` 95 %: ${formatNumber(interval[0], 4)} to ${formatNumber(interval[1], 4)}` : "");
   setText("best", formatNumber(volume === null ? runState.best : volume, 6));
   $("best").title = formatNumber(volume === null ? runState.best : volume, 10);
   setText("violation", shortNumber(runState.violation));
