@@ -453,12 +453,8 @@ def build_task(
     if islands is not None:
         check_islands(islands, bound[0], population, restarts, options.workers)
     evaluations = population + repairs * (1 + problem.dim)
-    if options.noisy and budget_evaluations is not None and budget_evaluations < evaluations:
-        least_evaluations = math.ceil(evaluations / NOISY_SEARCH_SHARE)
-        raise InputError(
-            f"max_evaluations must be at least {least_evaluations}: the first generation needs {evaluations} "
-            f"evaluations, and a third of all estimate the mean at x; got {options.max_evaluations}."
-        )
+    if options.noisy:
+        _check_noisy_budget(budget, search_budget, evaluations)
     if (
         restarts is not None or not bound[0].traits.fixed_evaluations
     ):  # without a limit, too, so that the same program serves
@@ -512,6 +508,15 @@ def build_task(
         is_single_run=options.runs == 1 and len(solvers) == 1,
         engine=options.compute.engine,
     )
+
+
+def _check_noisy_budget(budget: Budget, search_budget: Budget, n_first: int) -> None:
+    """Refuse fewer evaluations than the search of a random objective needs for its first generation."""
+    if search_budget.evaluations is not None and search_budget.evaluations < n_first:
+        raise InputError(
+            f"max_evaluations must be at least {math.ceil(n_first / NOISY_SEARCH_SHARE)}: the first generation needs "
+            f"{n_first} evaluations, and a third of all estimate the mean at x; got {budget.evaluations}."
+        )
 
 
 def _choose_surrogates(solvers: tuple[Algorithm, ...], options: Options, dim: int) -> tuple[Algorithm, ...]:
