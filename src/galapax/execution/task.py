@@ -434,10 +434,9 @@ def build_task(
         evaluation_limit = budget_evaluations
     if budget_evaluations is not None and rechecks_answer(solvers[0], options, budget_evaluations):
         budget_evaluations -= 1
-    budget = search_budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
-    if options.noisy and budget_evaluations is not None:  # the rest is for the estimate
-        budget_evaluations = max(1, int(NOISY_SEARCH_SHARE * budget_evaluations))
-        search_budget = budget._replace(evaluations=budget_evaluations)
+    budget = Budget(None if limit == UNLIMITED else limit, budget_evaluations)
+    search_budget = _reserve_for_estimate(budget) if options.noisy else budget
+    budget_evaluations = search_budget.evaluations
     for solver in solvers:
         check_population(solver.population, problem.dim)
     if not population_given:
@@ -508,6 +507,12 @@ def build_task(
         is_single_run=options.runs == 1 and len(solvers) == 1,
         engine=options.compute.engine,
     )
+
+
+def _reserve_for_estimate(budget: Budget) -> Budget:
+    """Return what the search of a random objective may use of a budget; the rest is for the estimate of its answer."""
+    n = budget.evaluations
+    return budget._replace(evaluations=None if n is None else max(1, int(NOISY_SEARCH_SHARE * n)))
 
 
 def _check_noisy_budget(budget: Budget, search_budget: Budget, n_first: int) -> None:
