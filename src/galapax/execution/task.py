@@ -452,8 +452,7 @@ def build_task(
     if islands is not None:
         check_islands(islands, bound[0], population, restarts, options.workers)
     evaluations = population + repairs * (1 + problem.dim)
-    if options.noisy:
-        _check_noisy_budget(budget, search_budget, evaluations)
+    _check_noisy_budget(options, search_budget, evaluations)
     if (
         restarts is not None or not bound[0].traits.fixed_evaluations
     ):  # without a limit, too, so that the same program serves
@@ -515,12 +514,12 @@ def _reserve_for_estimate(budget: Budget) -> Budget:
     return budget._replace(evaluations=None if n is None else max(1, int(NOISY_SEARCH_SHARE * n)))
 
 
-def _check_noisy_budget(budget: Budget, search_budget: Budget, n_first: int) -> None:
+def _check_noisy_budget(options: Options, search_budget: Budget, n_first: int) -> None:
     """Refuse fewer evaluations than the search of a random objective needs for its first generation."""
-    if search_budget.evaluations is not None and search_budget.evaluations < n_first:
+    if options.noisy and search_budget.evaluations is not None and search_budget.evaluations < n_first:
         raise InputError(
             f"max_evaluations must be at least {math.ceil(n_first / NOISY_SEARCH_SHARE)}: the first generation needs "
-            f"{n_first} evaluations, and a third of all estimate the mean at x; got {budget.evaluations}."
+            f"{n_first} evaluations, and a third of all estimate the mean at x; got {options.max_evaluations}."
         )
 
 
