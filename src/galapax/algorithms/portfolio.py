@@ -11,6 +11,7 @@ a smooth function with one minimum. docs/algorithms.md has the measurements behi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +19,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from galapax.algorithms.cmaes import CMAES, GROWTH
+from galapax.algorithms.linked_lines import LinkedLines
 from galapax.algorithms.lshade import LSHADE
-from galapax.algorithms.separable import MAX_SEPARABLE_VALUES, SeparabilityTest, SeparableSearch
+from galapax.algorithms.multistart import Multistart
+from galapax.algorithms.separable import SeparabilityTest, SeparableSearch
 from galapax.core.algorithm import Algorithm, Budget, scale_spread
 from galapax.core.problem import Shape
 from galapax.core.restarts import (
     BIPOP,
     MAX_DOUBLINGS,
+    PROBES,
     NextSearch,
     Restarts,
     SearchSummary,
@@ -47,6 +51,14 @@ MIN_GENERATIONS_UNDER_NOISE = 30  # for which a larger population must have eval
 UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple of the evaluations before it
 MAX_SEPARABLE_SEARCHES = 5  # line by line, of a sum over the variables
 MIN_SEPARABLE_EVALUATIONS_PER_VARIABLE = 200  # that such a search should have
+LOCAL_SHRINK = 0.1  # of the first step, for a search from a point that others have found
+MAX_SCAN_SHARE = 0.05  # of the evaluations left, for a scan of lines on which variables follow each other
+MAX_CHAIN_SCANS = 6  # each followed by a local search, as long as they gain
+MAX_CHAINS = 5  # from other minima, if the best value was found like this
+MAX_MULTISTART_SHARE, MAX_MULTISTARTS_SHARE = 0.1, 0.4  # of all evaluations, for ten descents or more, and for all
+MAX_MULTISTARTS = 8
+MIN_MULTISTART_EVALUATIONS_PER_VARIABLE = 400  # that such a search should have
+MAX_POPULATION_VALUES = 2**21  # of a member that works line by line or with differences, in favour of memory
 SEPARABILITY_PROBE = NextSearch(SeparabilityTest(), "probe", generations=1)
 
 
@@ -58,12 +70,15 @@ class Portfolio(Restarts):
        that begin wide tend to the widest basin, and would agree with each other.
     2. If they disagree, a few evaluations tell whether the objective is a sum over its variables. Then each variable's
        line is searched by itself, and if such searches disagree, L-SHADE is next.
-    3. Otherwise the population doubles. As long as the last one ends below all searches before it, the next is the
-       largest that the rest of the budget should suffice for.
-    4. If that gains nothing more, L-SHADE has a share of the budget, and BIPOP has the rest.
+    3. Otherwise scans of lines on which interacting variables follow each other take turns with local searches, as long
+       as they gain. If the first scan gains nothing by two lines at once, it is the only one.
+    4. Then come descents from many places, unless the first ten find ten minima, until a share of the budget is spent.
+    5. Then the population doubles. As long as the last one ends below all searches before it, the next is the largest
+       that the rest of the budget should suffice for.
+    6. If that gains nothing more, L-SHADE has a share of the budget, and BIPOP has the rest.
 
     An L-SHADE that has converged to the best value, and a population that found it twice, are repeated until the run is
-    sure of it.
+    sure of it. So are chains of scans, from other minima.
 
     share: share of the budget for a search by L-SHADE.
     descends: whether descents by the gradient come first, as long as half of them end at the best value.
@@ -97,8 +112,16 @@ class Portfolio(Restarts):
         is_separable = any(p.stop is Stop.TOLERANCE for p in tests) and not is_refuted
         if is_separable and (search := self._search_lines(past, evaluations_left)) is not None:
             return search
-        if not is_separable and (larger := self._grow(algorithm, past, evaluations_left)) is not None:
-            return larger
+        if not is_separable:
+            if (linked := self._follow_lines(algorithm, past, evaluations_left, draw)) is not None:
+                return linked
+            if (descents := self._descend(algorithm, past, agreeing, evaluations_left)) is not None:
+                return descents
+            if (larger := self._grow(algorithm, past, evaluations_left)) is not None:
+                return larger
+            last = past[-1]
+            if last.kind == "evolution" and last.stop is Stop.BUDGET and agreeing[-1]:  # close to a minimum at best
+                return NextSearch(scale_spread(algorithm, LOCAL_SHRINK), "refinement", start=last.x)
         budget = self._lshade_budget(past, agreeing, evaluations_left, is_separable)
         lshade = self._lshade_search(past, budget, evaluations_left)
         return lshade[0] if lshade else BIPOP().next(algorithm, searches, evaluations_left, draw)
@@ -108,10 +131,55 @@ class Portfolio(Restarts):
         dim, searches = len(past[0].x), [p for p in past if p.kind == "separable"]
         is_over = len(searches) >= MAX_SEPARABLE_SEARCHES or any(p.stop is not Stop.TOLERANCE for p in searches)
         search = SeparableSearch().bind(dim, Shape(), Budget())
-        is_large = search.population * dim > MAX_SEPARABLE_VALUES
+        is_large = search.population * dim > MAX_POPULATION_VALUES
         if is_over or is_large or evaluations_left < MIN_SEPARABLE_EVALUATIONS_PER_VARIABLE * dim:
             return None
         return NextSearch(search, "separable")
+
+    def _follow_lines(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
+    ) -> NextSearch | None:
+        """Return the next step of a chain of scans and local searches, None if it gains nothing.
+
+        A chain begins at the best minimum. If it ends at the best value of all, others begin at minima elsewhere, and
+        confirm it.
+        """
+        last, scans = past[-1], [p for p in past if p.kind == "scan"]
+        if last.kind == "scan" and (last.stop is Stop.TOLERANCE or (last.stop is Stop.ELSEWHERE and len(scans) > 1)):
+            return NextSearch(scale_spread(algorithm, LOCAL_SHRINK), "local", start=last.x)
+        best = min(past, key=lambda p: (p.violation, p.best))
+        if not scans:
+            start = best if best.kind not in PROBES else last
+        elif last.kind == "local" or (last.kind == "repeat" and best.kind == "local"):
+            start = last
+        elif last.kind == "scan" and best.kind == "local" and _count_chains(past) < MAX_CHAINS:
+            return _repeat_first(algorithm, past, draw)
+        else:
+            return None
+        dim = len(past[0].x)
+        scan, is_long = LinkedLines().bind(dim, Shape(), Budget()), _count_chain_scans(past) >= MAX_CHAIN_SCANS
+        is_large = dim == 1 or scan.population * dim > MAX_POPULATION_VALUES
+        if is_long or is_large or scan.total_evaluations(dim) > MAX_SCAN_SHARE * evaluations_left:
+            return None
+        return NextSearch(scan, "scan", start=start.x)
+
+    def _descend(
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], agreeing: Sequence[bool], evaluations_left: float
+    ) -> NextSearch | None:
+        """Return descents from many places, None if each finds another minimum, or enough have been tried."""
+        searches = [p for p in past if p.kind == "multistart"]
+        if past[-1].kind == "multistart" and past[-1].best <= min(p.best for p in past):
+            return NextSearch(scale_spread(algorithm, LOCAL_SHRINK), "refinement", start=past[-1].x)
+        spent, total = sum(p.evaluations for p in searches), evaluations_left + sum(p.evaluations for p in past)
+        is_rugged = any(p.stop is not Stop.TOLERANCE for p in searches[:1])
+        limit = min(MAX_MULTISTART_SHARE * total, evaluations_left)
+        dim = len(past[0].x)
+        search = Multistart().bind(dim, Shape(), Budget())
+        is_small = limit < MIN_MULTISTART_EVALUATIONS_PER_VARIABLE * dim
+        is_over = is_rugged or len(searches) >= MAX_MULTISTARTS or spent / total > MAX_MULTISTARTS_SHARE
+        if is_small or is_over or search.population * dim > MAX_POPULATION_VALUES:
+            return None
+        return NextSearch(search, "multistart", limit)
 
     def _grow(self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float) -> NextSearch | None:
         """Return a search with a larger population, None if the last one gained nothing by it."""
@@ -167,7 +235,7 @@ class Portfolio(Restarts):
             first = [NextSearch(algorithm, "first")] if upcoming.kind == "descent" else []
             lines = self._search_lines(past, evaluations_left)
             return [*first, SEPARABILITY_PROBE, lines] if lines and len(past[0].x) > 1 else first
-        if upcoming.kind == "probe":
+        if upcoming.kind in ("probe", "scan", "multistart"):
             larger = self._grow(algorithm, past, evaluations_left)
         elif upcoming.kind == "large":  # if it gains
             cost = int(_estimate_cost(searches, upcoming.doublings))
@@ -198,6 +266,17 @@ def _repeat_first(algorithm: Algorithm, past: Sequence[SearchSummary], draw: Cal
         return NextSearch(scale_spread(algorithm, 10 ** (-2 * draw())), "repeat")
     local_search = scale_spread(algorithm, FIRST_REPEAT_SHRINK * 10 ** -draw())
     return NextSearch(local_search, "repeat", MAX_REPEAT_COST * past[0].evaluations)
+
+
+def _count_chain_scans(past: Sequence[SearchSummary]) -> int:
+    """Count the scans of the present chain."""
+    chain = itertools.takewhile(lambda p: p.kind in ("scan", "local"), reversed(past))
+    return sum(p.kind == "scan" for p in chain)
+
+
+def _count_chains(past: Sequence[SearchSummary]) -> int:
+    """Count the chains of scans and local searches."""
+    return sum(a.kind != "local" and b.kind == "scan" for a, b in itertools.pairwise(past))
 
 
 def _estimate_cost(searches: Sequence[SearchSummary], doublings: int) -> float:
@@ -242,4 +321,5 @@ class GrowingPopulations(Restarts):
 
 
 def _select_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:
-    return [p for p in past if p.kind not in ("evolution", "descent", "probe", "separable")]
+    others = ("evolution", "descent", "separable", "local", "refinement", "multistart", *PROBES)
+    return [p for p in past if p.kind not in others]

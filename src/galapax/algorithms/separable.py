@@ -34,7 +34,6 @@ N_BRACKETS = 4  # that are refined on each line at first,
 SELECTION_GENERATIONS = 5  # and then the best of them alone
 POINTS_PER_BRACKET = 5  # a generation
 VERTEX_MARGIN = 0.02  # distance of two points from the vertex of a parabola, as a share of its bracket
-MAX_SEPARABLE_VALUES = 2**21  # of a population, up to which the search takes little memory
 
 
 class SeparabilityState(NamedTuple):

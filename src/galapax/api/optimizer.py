@@ -548,7 +548,9 @@ class Optimizer:
         self._keys = self._restart_state.next_key()[None]
         with self._precision():
             self._search = self._build_search(self._shape)
-            carry = compile_cache.call(Search.begin, (), self._search, self._keys, None)
+            start, box = self._present.start, self._search.bounds
+            initial = None if start is None else (box.lower + box.span * start).astype(self._dtype)[None]
+            carry = compile_cache.call(Search.begin, (), self._search, self._keys, initial)
             self._asked = compile_cache.call(Search.ask, (), self._search, carry, np.int32(1))
 
     def _survivor_merit(self, genes: np.ndarray) -> tuple[float, float]:

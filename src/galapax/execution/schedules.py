@@ -364,7 +364,13 @@ class RestartSchedule:
             if isinstance(search, Stop):
                 state.stop = state.stop or search
                 continue
-            program = jax.tree.structure(search.bound), _generations_left(self.task, state), search.search.polish
+            has_start = search.search.start is not None
+            program = (
+                jax.tree.structure(search.bound),
+                _generations_left(self.task, state),
+                search.search.polish,
+                has_start,
+            )
             groups.setdefault(program, []).append(search)
         out: list[Group] = []
         for searches in groups.values():
@@ -411,7 +417,7 @@ class RestartSchedule:
             solvers=(first.search.algorithm,),
             bound=(first.bound,),
             rules=rules,
-            initial=_initial_points(task, states),
+            initial=_initial_points(task, searches),
             known=None if states[0].past else task.known,
         ).with_options(
             runs=range(task.first_run, task.first_run + len(states)), keep=replace(task.options.keep, snapshots=())
@@ -609,8 +615,11 @@ def _refine_outcome(task: Task, context: RunContext, outcome: Outcome, evaluatio
     return replace(refined, track=new_track, polish=None)
 
 
-def _initial_points(task: Task, states: list[RestartState]) -> np.ndarray | None:
-    """Return the user's starting points for first searches, None for later ones."""
+def _initial_points(task: Task, searches: list[BoundSearch]) -> np.ndarray | None:
+    """Return the user's starting points for first searches, and for later ones those of the restart policy."""
+    states, box = [each.state for each in searches], task.problem.bounds
+    if searches[0].search.start is not None:
+        return np.stack([box.lower + box.span * each.search.start for each in searches])[:, None]
     if task.initial is None or states[0].past:
         return None
     if task.initial.ndim == 2:
