@@ -285,6 +285,32 @@ def test_a_large_population_goes_on_where_no_point_is_known():
     assert result.nit > 1
 
 
+def test_a_policy_chooses_where_a_search_starts():
+    """minimize and the Optimizer ask for the same points, the second time around the corner."""
+
+    @dataclass(frozen=True)
+    class InCorner(IndependentRestarts):
+        def next(self, algorithm, past, evaluations_left, draw):
+            return NextSearch(algorithm, "again", start=np.full(2, 0.9) if past else None)
+
+    seen, asked, own = [], [], gx.CMAES(sigma0=1e-3)
+    options = {"restarts": InCorner(), "seed": 4, "max_evaluations": 700}
+
+    def count(x):
+        seen.append(np.array(x))
+        return float(np.sum((x - 0.7) ** 2))
+
+    gx.minimize(count, BOX[:2], own, blackbox=True, target=-1.0, **options)
+    optimizer = gx.Optimizer(BOX[:2], own, **options)
+    while optimizer.nfev < 690:
+        asked.append(optimizer.ask_generation())
+        optimizer.tell(asked[-1], np.sum((asked[-1] - 0.7) ** 2, axis=1))
+    asked = np.concatenate(asked)
+    np.testing.assert_allclose(asked, np.stack(seen[: len(asked)]), rtol=0, atol=1e-9)
+    in_corner = np.abs(asked - 4.0).max(axis=1) < 0.05  # 0.9 of the box
+    assert not in_corner[:50].any() and in_corner[100:].sum() >= 6
+
+
 def test_a_penalty_does_not_make_the_values_of_minima_the_same():
     minima = [past("repeat", best=best, x=x) for best, x in ((1.0, 0.1), (2.0, 0.4), (3.0, 0.7))]
     on_the_penalty = past("repeat", best=1e20, x=0.9, stop=Stop.STALL)._replace(resolution=1e6)
