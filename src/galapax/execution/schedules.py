@@ -618,8 +618,9 @@ def _refine_outcome(task: Task, context: RunContext, outcome: Outcome, evaluatio
 def _initial_points(task: Task, searches: list[BoundSearch]) -> np.ndarray | None:
     """Return the user's starting points for first searches, and for later ones those of the restart policy."""
     states, box = [each.state for each in searches], task.problem.bounds
-    if searches[0].search.start is not None:
-        return np.stack([box.lower + box.span * each.search.start for each in searches])[:, None]
+    starts = [each.search.start for each in searches if each.search.start is not None]
+    if starts:  # all searches of a group have one, or none has
+        return np.stack([np.asarray(box.lower + box.span * start) for start in starts])[:, None]
     if task.initial is None or states[0].past:
         return None
     if task.initial.ndim == 2:
