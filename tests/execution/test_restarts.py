@@ -85,7 +85,7 @@ def test_the_portfolio_gives_differential_evolution_its_turn_where_the_objective
     search = Portfolio().next(own, separable, left, draw)
     assert isinstance(search.algorithm, gx.LSHADE) and search.evaluations == pytest.approx(25_000, rel=0.03)
     no_sum = [*tested, past("separable", 500, best=0.5, stop=Stop.STALL)]  # at other points than those of the test
-    assert Portfolio().next(own, no_sum, left, draw).kind == "scan"
+    assert Portfolio().next(own, no_sum, left, draw).kind == "multistart"
     best = [*separable, past("evolution", 25_000, 0.5, 0.7)]
     assert Portfolio().next(own, best, 65_000.0, draw).kind == "evolution"  # verified by another one
     done = [*separable, past("evolution", 25_000, 3.0, 0.7)]
@@ -96,7 +96,7 @@ def test_the_portfolio_gives_differential_evolution_its_turn_where_the_objective
 def test_populations_grow_as_long_as_the_last_one_ends_below_all_others():
     own, draw, left = gx.CMAES(), lambda: 0.5, 90_000.0
     searches = [past(best=3.0, x=0.1, spent=4000), past("repeat", best=9.0, x=0.9, spent=4000)]
-    searches += [past(kind, 4, best=99.0, stop=Stop.STALL) for kind in ("probe", "scan", "multistart")]
+    searches += [past(kind, 4, best=99.0, stop=Stop.STALL) for kind in ("probe", "multistart")]
     doubled = Portfolio().next(own, searches, left, draw)
     assert doubled.doublings == 1 and doubled.algorithm.samples == 20
     gained, lost = large(1, 6000, 1.0), large(1, 6000, 5.0)
@@ -112,35 +112,10 @@ def test_populations_grow_as_long_as_the_last_one_ends_below_all_others():
     assert Portfolio().next(own, [*searches, gained], math.inf, draw).doublings == 2  # nothing to fill
 
 
-def test_scans_of_lines_and_local_searches_take_turns_as_long_as_they_gain():
-    own, draw, left = gx.CMAES(), lambda: 0.5, 90_000.0
-    searches = [past(best=3.0, x=0.1, spent=4000), past("repeat", best=2.0, x=0.9, spent=4000)]
-    searches.append(past("probe", 4, best=99.0, stop=Stop.STALL))
-    scan = Portfolio().next(own, searches, left, draw)
-    assert scan.kind == "scan" and scan.start.tolist() == [0.9, 0.9]  # through the best minimum
-    nothing, gained = past("scan", 400, 2.0, 0.9, stop=Stop.STALL), past("scan", 400, 1.0, 0.3)
-    by_one_line = past("scan", 400, 1.5, 0.4, stop=Stop.ELSEWHERE)
-    assert Portfolio().next(own, [*searches, nothing], left, draw).kind == "multistart"
-    assert (
-        Portfolio().next(own, [*searches, by_one_line], left, draw).kind == "multistart"
-    )  # any rugged function has one
-    descent = Portfolio().next(own, [*searches, gained], left, draw)
-    assert descent.kind == "local" and descent.start.tolist() == [0.3, 0.3] and descent.algorithm.sigma0 < 0.03
-    chain = [*searches, gained, past("local", 900, 0.5, 0.31)]
-    again = Portfolio().next(own, chain, left, draw)
-    assert again.kind == "scan" and again.start.tolist() == [0.31, 0.31]
-    assert Portfolio().next(own, [*chain, by_one_line._replace(best=0.4)], left, draw).kind == "local"
-    done = [*chain, past("scan", 400, 0.5, 0.31, stop=Stop.STALL)]
-    assert Portfolio().next(own, done, left, draw).kind == "repeat"  # the same from another minimum
-    other = [*done, past("repeat", 4000, best=4.0, x=0.7)]
-    assert Portfolio().next(own, other, left, draw).start.tolist() == [0.7, 0.7]
-    assert Portfolio().next(own, searches, 1000.0, draw).kind != "scan"  # too little is left
-
-
 def test_descents_from_many_places_go_on_while_they_find_the_same_minima():
     own, draw, left = gx.CMAES(), lambda: 0.5, 90_000.0
     searches = [past(best=3.0, x=0.1, spent=4000), past("repeat", best=2.0, x=0.9, spent=4000)]
-    searches += [past(kind, 4, best=99.0, stop=Stop.STALL) for kind in ("probe", "scan")]
+    searches.append(past("probe", 4, best=99.0, stop=Stop.STALL))
     descents = Portfolio().next(own, searches, left, draw)
     assert descents.kind == "multistart" and descents.evaluations == pytest.approx(9800, rel=0.01)
     better, worse = past("multistart", 5000, 1.0, 0.3), past("multistart", 5000, 9.0, 0.3)
@@ -156,7 +131,7 @@ def test_descents_from_many_places_go_on_while_they_find_the_same_minima():
 def test_an_evolution_that_its_limit_has_ended_is_refined():
     own, draw = gx.CMAES(), lambda: 0.5
     searches = [past(best=3.0, x=0.1, spent=4000), past("repeat", best=2.0, x=0.9, spent=4000)]
-    searches += [past(kind, 4, best=99.0, stop=Stop.STALL) for kind in ("probe", "scan", "multistart")]
+    searches += [past(kind, 4, best=99.0, stop=Stop.STALL) for kind in ("probe", "multistart")]
     searches += [large(1, 6000, 5.0), past("evolution", 20_000, 1e-3, 0.4, stop=Stop.BUDGET)]
     refinement = Portfolio().next(own, searches, 60_000.0, draw)
     assert refinement.kind == "refinement" and refinement.start.tolist() == [0.4, 0.4]
@@ -222,10 +197,8 @@ def test_confidence_is_the_chance_that_nothing_was_missed():
     assert estimate_confidence([too_small, same, same]) == estimate_confidence([grown, grown])
     cut_short = elsewhere._replace(kind="small", stop=Stop.BUDGET)
     assert estimate_confidence([here, here, cut_short]) == estimate_confidence([here, here])
-    # a refinement is no evidence of its own, and of a chain of local searches the end alone counts
+    # a refinement is no evidence of its own
     assert estimate_confidence([here, here, here._replace(kind="refinement")]) == estimate_confidence([here, here])
-    chain = [elsewhere._replace(kind=kind) for kind in ("local", "scan")] + [here._replace(kind="local")]
-    assert estimate_confidence(chain) == 0.5
     # descents end near the best minimum
     near = past("multistart", best=1.001, x=0.105)
     assert estimate_confidence([here, elsewhere, near]) == pytest.approx(1 - 1 / 2 / 2)
@@ -532,7 +505,7 @@ def test_once_searches_disagree_evolution_and_the_next_size_are_expected():
     assert Portfolio().predict_next(own, [here, here], NextSearch(own, "repeat"), 50_000.0) == []
     evolution, larger = Portfolio().predict_next(own, [here, there], doubled, 44_000.0)
     gained = large(1, int(3000 * 2**0.75), 0.5)
-    tested = [here, there, *(past(kind, 4, best=9.0, stop=Stop.STALL) for kind in ("probe", "scan", "multistart"))]
+    tested = [here, there, *(past(kind, 4, best=9.0, stop=Stop.STALL) for kind in ("probe", "multistart"))]
     assert larger == Portfolio().next(own, [*tested, gained], 44_000.0 - gained.evaluations, lambda: 0.5)
     assert evolution.kind == "evolution" and larger.kind == "large"
     evolved = [here, there, past("evolution", 5000)]

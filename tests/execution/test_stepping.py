@@ -13,7 +13,6 @@ import pytest
 
 import galapax as gx
 from galapax.algorithms import ALGORITHMS
-from galapax.algorithms.linked_lines import LinkedLines
 from galapax.algorithms.multistart import Multistart
 from galapax.core.stop import Stop
 from galapax.execution import compiled
@@ -80,10 +79,9 @@ def compare_stepped_and_whole(programs, fun, **arguments):
         {"algorithm": gx.DE(population=20), "generations": 40},
         {"algorithm": "lshade", "max_evaluations": 2000, "compute": gx.Compute(dtype="float32")},
         {"algorithm": "cmaes", "max_evaluations": 1000, "ineq": lambda x: x[0] + 0.1 - x[1]},
-        {"algorithm": LinkedLines(), "x0": 0.9 * TARGETS, "restarts": None, "polish": False},
         {"algorithm": Multistart(), "restarts": None, "polish": False},
     ],
-    ids=["default", "default with gradients", "de", "lshade", "constraint", "linked lines", "multistart"],
+    ids=["default", "default with gradients", "de", "lshade", "constraint", "multistart"],
 )
 def test_stepping_and_whole_chunks_agree_to_the_bit(programs, arguments):
     compare_stepped_and_whole(programs, waves, **arguments)

@@ -11,7 +11,6 @@ a smooth function with one minimum. docs/algorithms.md has the measurements behi
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from galapax.algorithms.cmaes import CMAES, GROWTH
-from galapax.algorithms.linked_lines import LinkedLines
 from galapax.algorithms.lshade import LSHADE
 from galapax.algorithms.multistart import Multistart
 from galapax.algorithms.separable import SeparabilityTest, SeparableSearch
@@ -28,7 +26,6 @@ from galapax.core.problem import Shape
 from galapax.core.restarts import (
     BIPOP,
     MAX_DOUBLINGS,
-    PROBES,
     NextSearch,
     Restarts,
     SearchSummary,
@@ -52,9 +49,6 @@ UNLIMITED_LSHADE_FACTOR = 2  # without a limit L-SHADE may spend this multiple o
 MAX_SEPARABLE_SEARCHES = 5  # line by line, of a sum over the variables
 MIN_SEPARABLE_EVALUATIONS_PER_VARIABLE = 200  # that such a search should have
 LOCAL_SHRINK = 0.1  # of the first step, for a search from a point that others have found
-MAX_SCAN_SHARE = 0.05  # of the evaluations left, for a scan of lines on which variables follow each other
-MAX_CHAIN_SCANS = 6  # each followed by a local search, as long as they gain
-MAX_CHAINS = 5  # from other minima, if the best value was found like this
 MAX_MULTISTART_SHARE, MAX_MULTISTARTS_SHARE = 0.1, 0.4  # of all evaluations, for ten descents or more, and for all
 MAX_MULTISTARTS = 8
 MIN_MULTISTART_EVALUATIONS_PER_VARIABLE = 400  # that such a search should have
@@ -70,15 +64,14 @@ class Portfolio(Restarts):
        that begin wide tend to the widest basin, and would agree with each other.
     2. If they disagree, a few evaluations tell whether the objective is a sum over its variables. Then each variable's
        line is searched by itself, and if such searches disagree, L-SHADE is next.
-    3. Otherwise scans of lines on which interacting variables follow each other take turns with local searches, as long
-       as they gain. If the first scan gains nothing by two lines at once, it is the only one.
-    4. Then come descents from many places, unless the first ten find ten minima, until a share of the budget is spent.
-    5. Then the population doubles. As long as the last one ends below all searches before it, the next is the largest
+    3. Otherwise come descents from many places, until a share of the budget is spent; if the first ten find ten minima,
+       these are all.
+    4. Then the population doubles. As long as the last one ends below all searches before it, the next is the largest
        that the rest of the budget should suffice for.
-    6. If that gains nothing more, L-SHADE has a share of the budget, and BIPOP has the rest.
+    5. If that gains nothing more, L-SHADE has a share of the budget, and BIPOP has the rest.
 
     An L-SHADE that has converged to the best value, and a population that found it twice, are repeated until the run is
-    sure of it. So are chains of scans, from other minima.
+    sure of it.
 
     share: share of the budget for a search by L-SHADE.
     descends: whether descents by the gradient come first, as long as half of them end at the best value.
@@ -113,9 +106,7 @@ class Portfolio(Restarts):
         if is_separable and (search := self._search_lines(past, evaluations_left)) is not None:
             return search
         if not is_separable:
-            if (linked := self._follow_lines(algorithm, past, evaluations_left, draw)) is not None:
-                return linked
-            if (descents := self._descend(algorithm, past, agreeing, evaluations_left)) is not None:
+            if (descents := self._descend(algorithm, past, evaluations_left)) is not None:
                 return descents
             if (larger := self._grow(algorithm, past, evaluations_left)) is not None:
                 return larger
@@ -136,35 +127,8 @@ class Portfolio(Restarts):
             return None
         return NextSearch(search, "separable")
 
-    def _follow_lines(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float, draw: Callable[[], float]
-    ) -> NextSearch | None:
-        """Return the next step of a chain of scans and local searches, None if it gains nothing.
-
-        A chain begins at the best minimum. If it ends at the best value of all, others begin at minima elsewhere, and
-        confirm it.
-        """
-        last, scans = past[-1], [p for p in past if p.kind == "scan"]
-        if last.kind == "scan" and (last.stop is Stop.TOLERANCE or (last.stop is Stop.ELSEWHERE and len(scans) > 1)):
-            return NextSearch(scale_spread(algorithm, LOCAL_SHRINK), "local", start=last.x)
-        best = min(past, key=lambda p: (p.violation, p.best))
-        if not scans:
-            start = best if best.kind not in PROBES else last
-        elif last.kind == "local" or (last.kind == "repeat" and best.kind == "local"):
-            start = last
-        elif last.kind == "scan" and best.kind == "local" and _count_chains(past) < MAX_CHAINS:
-            return _repeat_first(algorithm, past, draw)
-        else:
-            return None
-        dim = len(past[0].x)
-        scan, is_long = LinkedLines().bind(dim, Shape(), Budget()), _count_chain_scans(past) >= MAX_CHAIN_SCANS
-        is_large = dim == 1 or scan.population * dim > MAX_POPULATION_VALUES
-        if is_long or is_large or scan.total_evaluations(dim) > MAX_SCAN_SHARE * evaluations_left:
-            return None
-        return NextSearch(scan, "scan", start=start.x)
-
     def _descend(
-        self, algorithm: Algorithm, past: Sequence[SearchSummary], agreeing: Sequence[bool], evaluations_left: float
+        self, algorithm: Algorithm, past: Sequence[SearchSummary], evaluations_left: float
     ) -> NextSearch | None:
         """Return descents from many places, None if each finds another minimum, or enough have been tried."""
         searches = [p for p in past if p.kind == "multistart"]
@@ -235,7 +199,7 @@ class Portfolio(Restarts):
             first = [NextSearch(algorithm, "first")] if upcoming.kind == "descent" else []
             lines = self._search_lines(past, evaluations_left)
             return [*first, SEPARABILITY_PROBE, lines] if lines and len(past[0].x) > 1 else first
-        if upcoming.kind in ("probe", "scan", "multistart"):
+        if upcoming.kind in ("probe", "multistart"):
             larger = self._grow(algorithm, past, evaluations_left)
         elif upcoming.kind == "large":  # if it gains
             cost = int(_estimate_cost(searches, upcoming.doublings))
@@ -266,17 +230,6 @@ def _repeat_first(algorithm: Algorithm, past: Sequence[SearchSummary], draw: Cal
         return NextSearch(scale_spread(algorithm, 10 ** (-2 * draw())), "repeat")
     local_search = scale_spread(algorithm, FIRST_REPEAT_SHRINK * 10 ** -draw())
     return NextSearch(local_search, "repeat", MAX_REPEAT_COST * past[0].evaluations)
-
-
-def _count_chain_scans(past: Sequence[SearchSummary]) -> int:
-    """Count the scans of the present chain."""
-    chain = itertools.takewhile(lambda p: p.kind in ("scan", "local"), reversed(past))
-    return sum(p.kind == "scan" for p in chain)
-
-
-def _count_chains(past: Sequence[SearchSummary]) -> int:
-    """Count the chains of scans and local searches."""
-    return sum(a.kind != "local" and b.kind == "scan" for a, b in itertools.pairwise(past))
 
 
 def _estimate_cost(searches: Sequence[SearchSummary], doublings: int) -> float:
@@ -321,5 +274,5 @@ class GrowingPopulations(Restarts):
 
 
 def _select_cmaes(past: Sequence[SearchSummary]) -> list[SearchSummary]:
-    others = ("evolution", "descent", "separable", "local", "refinement", "multistart", *PROBES)
+    others = ("evolution", "descent", "probe", "separable", "refinement", "multistart")
     return [p for p in past if p.kind not in others]

@@ -27,7 +27,6 @@ STOP_CONFIDENCE = 0.95  # from which on a run is done
 SUCCESS_CONFIDENCE = 0.8  # from which on a run that its limits have ended is a success
 MAX_DOUBLINGS = 9  # of the first population
 MIN_SEARCH_GENERATIONS = 100  # that a search is expected to take, at least
-PROBES = ("probe", "scan")  # kinds of searches that look around and do not converge
 
 
 class SearchSummary(NamedTuple):
@@ -70,7 +69,7 @@ def value_resolution(best: float, mean: float, eps: float) -> float:
 
 def find_known_point(past: Sequence[SearchSummary]) -> SearchSummary | None:
     """Return the search whose end is the best point so far, if it has converged there and is feasible."""
-    ends = [p for p in past if p.kind not in PROBES]
+    ends = [p for p in past if p.kind != "probe"]
     best = min(ends, key=lambda p: (p.violation, p.best), default=None)
     is_known = best is not None and best.stop is Stop.TOLERANCE and best.violation <= 0 and math.isfinite(best.best)
     return best if is_known else None
@@ -111,7 +110,7 @@ def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
     if not past:
         return []
     best = min(past, key=lambda p: (p.violation, p.best))
-    ends = [p for p in past if math.isfinite(p.best) and p.kind not in PROBES]
+    ends = [p for p in past if math.isfinite(p.best) and p.kind != "probe"]
     is_constant = all(p.best == best.best for p in ends)
     # without searches that are stuck on a plateau: its value may be a penalty, next to which all others are the same
     values = [p.best for p in ends if not (p.stop is Stop.STALL and p.resolution <= FLAT_SHARE * abs(p.best))]
@@ -123,9 +122,9 @@ def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
         same_point = bool(np.max(np.abs(search.x - best.x)) <= SAME_POINT_DISTANCE)
         difference = search.best - best.best
         resolution = max(p.resolution if p.stop is Stop.TOLERANCE else 0.0 for p in (search, best))
-        has_converged = search.stop is Stop.TOLERANCE and search.kind not in PROBES
+        has_converged = search.stop is Stop.TOLERANCE and search.kind != "probe"
         # a search that stalls there, or at its limit, may have such a value, too
-        same_value = search.kind not in PROBES and difference <= SAME_VALUE_RESOLUTIONS * resolution
+        same_value = search.kind != "probe" and difference <= SAME_VALUE_RESOLUTIONS * resolution
         # on a plateau or at its limit a search has the value without having converged
         same_value |= 0 <= difference <= SAME_VALUE_SHARE * max(span, 0.0) and not is_constant
         same_basin = search.kind == "multistart" and difference <= SAME_BASIN_SHARE * span
@@ -149,11 +148,10 @@ def estimate_confidence(past: Sequence[SearchSummary]) -> float:
     counts: dict[str, tuple[int, int]] = {}
     agreeing = find_agreeing_searches(past)
     sizes = [p.doublings for p, agrees in zip(past, agreeing, strict=True) if agrees and p.kind == "large"]
-    for i, (search, agrees) in enumerate(zip(past, agreeing, strict=True)):
-        is_followed = search.kind == "local" and any(p.kind == "local" for p in past[i + 2 : i + 3])  # after a scan
+    for search, agrees in zip(past, agreeing, strict=True):
         is_too_small = search.kind == "large" and search.doublings < min(sizes, default=0)
         is_refuted = search.kind == "separable" and search.stop is Stop.STALL  # it began before the sum was refuted
-        if search.kind in (*PROBES, "descent", "refinement") or is_too_small or is_refuted or is_followed:
+        if search.kind in ("probe", "descent", "refinement") or is_too_small or is_refuted:
             continue
         is_cut_short = search.stop is Stop.BUDGET and search.kind != "evolution" and not agrees
         if not is_cut_short:
@@ -194,7 +192,7 @@ def _is_same_minimum(a: tuple[SearchSummary, bool], b: tuple[SearchSummary, bool
 
 
 def summarize_agreement(past: Sequence[SearchSummary]) -> Agreement:
-    n_searches = sum(search.kind not in PROBES for search in past)
+    n_searches = sum(search.kind != "probe" for search in past)
     return Agreement(sum(find_agreeing_searches(past)), n_searches, estimate_confidence(past))
 
 
