@@ -59,6 +59,8 @@ def assert_same_bits(one, other):
     assert np.asarray(one.fun).tobytes() == np.asarray(other.fun).tobytes()
     assert one.x.tobytes() == other.x.tobytes() and one.nfev == other.nfev and one.message == other.message
     assert one.population.tobytes() == other.population.tobytes()
+    if one.runs is not None:
+        assert one.runs.x.tobytes() == other.runs.x.tobytes() and (one.runs.nfev == other.runs.nfev).all()
     for name in ("best", "mean", "worst", "nfev"):
         assert getattr(one.history, name).tobytes() == getattr(other.history, name).tobytes(), name
 
@@ -80,8 +82,9 @@ def compare_stepped_and_whole(programs, fun, **arguments):
         {"algorithm": "lshade", "max_evaluations": 2000, "compute": gx.Compute(dtype="float32")},
         {"algorithm": "cmaes", "max_evaluations": 1000, "ineq": lambda x: x[0] + 0.1 - x[1]},
         {"algorithm": Multistart(), "restarts": None, "polish": False},
+        {"runs": 70, "max_evaluations": 400, "polish": False, "compute": gx.Compute(threads=2)},  # in two slices
     ],
-    ids=["default", "default with gradients", "de", "lshade", "constraint", "multistart"],
+    ids=["default", "default with gradients", "de", "lshade", "constraint", "multistart", "ensemble"],
 )
 def test_stepping_and_whole_chunks_agree_to_the_bit(programs, arguments):
     compare_stepped_and_whole(programs, waves, **arguments)

@@ -146,7 +146,7 @@ class XlaBackend:
         self.n_slices = 1  # in the last chunk
         self.program_key: Hashable = None  # by which its pace is remembered
         self.is_stepping = False  # the last chunk was computed generation by generation
-        self.is_compiling = False  # in the background, the program of whole chunks
+        self.has_step_programs = False
         self.on_cpu = devices.on_cpu()
         population, dim = search.algorithm.population, search.bounds.dim
         self.rows = _max_cpu_chunk(width, population)
@@ -177,14 +177,18 @@ class XlaBackend:
             clock.program(chunk)
             yield
         elif PROGRAMS.find(chunk) is None:
-            place, history = np.zeros(2, np.int32), self._zero_rows(slice_)
-            evaluation = clock.program(_evaluate_program(slice_, place)).zeros_like_output()
-            yield
-            step = clock.program(_step_program(slice_, history, place, evaluation))
-            yield
-            slice_.carry, rows = step.zeros_like_output()
-            clock.program(_summary_program(slice_, rows, np.int32(1)))
-            yield
+            yield from self._compile_steps(slice_, clock)
+
+    def _compile_steps(self, slice_: Slice, clock: CompileTimer) -> Iterator[None]:
+        """Compile the programs of `_step`, one at each step of the iterator; the slice gets another carry."""
+        place, history = np.zeros(2, np.int32), self._zero_rows(slice_)
+        evaluation = clock.program(_evaluate_program(slice_, place)).zeros_like_output()
+        yield
+        step = clock.program(_step_program(slice_, history, place, evaluation))
+        yield
+        slice_.carry, rows = step.zeros_like_output()
+        clock.program(_summary_program(slice_, rows, np.int32(1)))
+        yield
 
     def pace(self, slices: list[Slice]) -> Pace:
         search, self.n_slices = slices[0].search, len(slices)
@@ -210,11 +214,14 @@ class XlaBackend:
             return map_on_threads(n_devices, lambda slice_: self._static_chunks(slice_, first, count), slices)
         span = np.array([first, count], np.int32)  # one transfer
 
-        may_step = slices[0].search.isolates_evaluation
+        may_step = slices[0].search.isolates_evaluation and slices[0].device is None
         chunk_program = self._chunk_program(slices[0], span) if may_step else None
         self.is_stepping = may_step and chunk_program is None
         if self.is_stepping:
-            return [[self._step(slices[0], span)]]
+            if len(slices) > 1 and not self.has_step_programs:  # before several threads need them
+                list(self._compile_steps(replace(slices[0]), self.clock))
+                self.has_step_programs = True
+            return map_on_threads(self.threads, lambda slice_: [self._step(slice_, span)], slices)
 
         def chunk(slice_: Slice) -> Program:
             return chunk_program or self.clock.program(self._cpu_chunk(slice_, span))

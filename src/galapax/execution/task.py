@@ -198,7 +198,7 @@ class Task:
         options = self.options
         return (
             devices.on_cpu()
-            and self.is_single_run
+            and (self.is_single_run or self.restarts is not None)
             and self.engine == "xla"
             and isinstance(self.objective, Formulas)
             and not self.objective.has_large_constants

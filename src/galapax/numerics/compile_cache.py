@@ -78,18 +78,8 @@ def preload_lapack() -> None:
             return
 
 
-REPR_TYPES = (  # whose `repr` is the same in every process
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    np.dtype,
-    np.generic,
-    enum.Enum,
-)
+# whose `repr` is the same in every process
+REPR_TYPES = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, enum.Enum)
 
 
 class _JaxCache(threading.local):
@@ -562,6 +552,7 @@ class StepSchedule:
 
     def __init__(self) -> None:
         self._stepped: OrderedDict[Hashable, Stepped] = OrderedDict()
+        self._lock = threading.Lock()
 
     def program(self, call: ProgramCall, clock: CompileTimer, idle_call: Callable[[], ProgramCall]) -> Program | None:
         """Return the program of a call if it is in memory, on disk, or worth compiling now; None to step.
@@ -593,10 +584,11 @@ class StepSchedule:
         """Add the time of this thread in the context to that which the steps of a program have taken."""
         key, start = call.key, time.thread_time()
         yield
-        before = self._stepped.pop(key, Stepped(0.0, weakref.ref(clock), None))
-        self._stepped[key] = before._replace(seconds=before.seconds + time.thread_time() - start)
-        if len(self._stepped) > MAX_STEPPED_PROGRAMS:
-            self._stepped.popitem(last=False)
+        with self._lock:  # several threads may step slices of one program
+            before = self._stepped.pop(key, Stepped(0.0, weakref.ref(clock), None))
+            self._stepped[key] = before._replace(seconds=before.seconds + time.thread_time() - start)
+            if len(self._stepped) > MAX_STEPPED_PROGRAMS:
+                self._stepped.popitem(last=False)
 
 
 STEPS = StepSchedule()
