@@ -22,6 +22,7 @@ from galapax.core.restarts import (
     estimate_confidence,
     find_agreeing_searches,
     search_with_doubled_population,
+    summarize_search,
     value_resolution,
 )
 from galapax.core.stop import Stop
@@ -241,6 +242,17 @@ def test_a_search_ends_when_its_population_is_that_of_the_known_point():
     assert result.success and result.confidence == pytest.approx(0.95)
     whole = gx.minimize(bowl, BOX, polish=False, seed=4, restarts="plain")
     assert result.fun <= 1e-15 and result.nfev < 0.8 * whole.nfev
+
+
+@pytest.mark.parametrize(("dtype", "agree"), [("float32", [True, True, False]), ("float64", [False, True, False])])
+def test_ends_are_the_same_point_to_the_precision_of_the_run(dtype, agree):
+    """A search in float32 leaves errors of x that no rounding of the value explains."""
+    ends, eps = [], float(np.finfo(dtype).eps)
+    for best, x in ((2e-4, 0.5 + 2e-6), (3e-5, 0.5), (4.0, 0.7)):
+        search = NextSearch(gx.CMAES(), "repeat")
+        mean = best + 1e-6
+        ends.append(summarize_search(ends, search, 10, 1000, np.full(5, x), best, 0, mean, Stop.TOLERANCE, eps))
+    assert find_agreeing_searches(ends) == agree
 
 
 def test_a_large_population_goes_on_where_no_point_is_known():

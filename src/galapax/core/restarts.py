@@ -15,7 +15,8 @@ import numpy as np
 from galapax.core.algorithm import Algorithm, double_population, scale_spread
 from galapax.core.stop import UNLIMITED, Stop
 
-SAME_POINT_DISTANCE = 1e-8  # share of the box within which two end points count as the same
+SAME_POINT_DISTANCE = 1e-8  # share of the box within which two end points count as the same,
+SAME_POINT_ULPS = 100.0  # or so many roundings of x, if that is more: in float32 searches end no closer to each other
 KNOWN_POINT_DISTANCE = 1e-5  # share of the box within which a population has come to the known point
 SAME_BASIN_DISTANCE = 1e-3  # share of the box within which two end points of the best value are one minimum
 SAME_VALUE_RESOLUTIONS = 10.0  # difference of two values that count as the same, in units of their resolution
@@ -41,6 +42,7 @@ class SearchSummary(NamedTuple):
     stop: Stop
     resolution: float = 0.0  # difference of values that means nothing, see `value_resolution`
     doublings: int = 0  # of the first population
+    distance: float = SAME_POINT_DISTANCE  # see `same_point_distance`
 
 
 class NextSearch(NamedTuple):
@@ -53,6 +55,11 @@ class NextSearch(NamedTuple):
     polish: bool = False  # refine its best point with the gradient
     doublings: int = 0  # of the first population
     start: np.ndarray | None = None  # (d,) point of the unit cube to start from
+
+
+def same_point_distance(eps: float) -> float:
+    """Return the share of the box within which two end points count as the same. eps: of the run's precision."""
+    return max(SAME_POINT_DISTANCE, SAME_POINT_ULPS * eps)
 
 
 def value_resolution(best: float, mean: float, eps: float) -> float:
@@ -94,7 +101,10 @@ def summarize_search(
     known, resolution = find_known_point(past), value_resolution(best, mean, eps)
     if stop is Stop.KNOWN and known is not None:
         best, x, stop, resolution = known.best, known.x, known.stop, known.resolution
-    return SearchSummary(search.kind, population, evaluations, best, violation, x, stop, resolution, search.doublings)
+    distance = same_point_distance(eps)
+    return SearchSummary(
+        search.kind, population, evaluations, best, violation, x, stop, resolution, search.doublings, distance
+    )
 
 
 class Agreement(NamedTuple):
@@ -119,7 +129,7 @@ def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
     def agrees(search: SearchSummary) -> bool:
         if search.kind == "descent" and search.stop is not Stop.TOLERANCE:
             return search is best  # it has not moved, as on a plateau, or not far enough
-        same_point = bool(np.max(np.abs(search.x - best.x)) <= SAME_POINT_DISTANCE)
+        same_point = bool(np.max(np.abs(search.x - best.x)) <= best.distance)
         difference = search.best - best.best
         resolution = max(p.resolution if p.stop is Stop.TOLERANCE else 0.0 for p in (search, best))
         has_converged = search.stop is Stop.TOLERANCE and search.kind != "probe"
@@ -188,7 +198,7 @@ def estimate_missed_by_descents(past: Sequence[SearchSummary], agreeing: Sequenc
 def _is_same_minimum(a: tuple[SearchSummary, bool], b: tuple[SearchSummary, bool]) -> bool:
     """Return whether two descents, each with whether it ended at the best value, have found the same minimum."""
     distance = float(np.max(np.abs(a[0].x - b[0].x)))
-    return a[1] == b[1] and distance <= (SAME_BASIN_DISTANCE if a[1] else SAME_POINT_DISTANCE)
+    return a[1] == b[1] and distance <= (SAME_BASIN_DISTANCE if a[1] else a[0].distance)
 
 
 def summarize_agreement(past: Sequence[SearchSummary]) -> Agreement:
