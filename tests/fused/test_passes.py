@@ -1,7 +1,9 @@
-"""Passes on the loop IR: stores that are dead, and which arrays of a kernel share bytes of shared memory."""
+"""Passes on the loop IR: dead stores, history in registers, and which arrays share bytes of shared memory."""
 
 import ast
+import dataclasses
 import graphlib
+import re
 from copy import deepcopy
 from pathlib import Path
 
@@ -20,17 +22,20 @@ from galapax.fused.loop_ir import (
     BarrierScope,
     Broadcast,
     Buffer,
+    Declare,
     Fold,
     For,
     If,
     Let,
     Load,
     Mask,
+    OneThread,
     Phase,
     Reduce,
     Store,
     Swap,
     Take,
+    compose,
 )
 from galapax.fused.print_c import CudaTarget, HostTarget, print_statements
 from galapax.numerics import devices
@@ -190,6 +195,103 @@ def test_a_target_prints_its_own_barriers_loops_and_reductions(blocks, threads, 
     assert host[4:] == ["store_warp_max_f32(s, WARP_SLOT(2));", "const float r = load_result_max_f32(WARP_SLOT(2));"]
 
 
+def let(name, text, *operands):
+    return Let("int", name, compose(text, *operands))
+
+
+def load(name, array, offset):
+    return Let("int", name, Load(array, offset, (array,)))
+
+
+def result(name):
+    return Let("float", name, Take(Broadcast.PER_BLOCK, "min_f32", 2, "s", "INF32"))
+
+
+def history_row(*values):
+    address = Declare("float *", passes.HISTORY_ROW, compose("history + (number - start) * row", "number", "start"))
+    return OneThread([address, *(Store(passes.HISTORY_ROW, str(c), value) for c, value in enumerate(values))])
+
+
+def test_rows_of_history_are_written_32_at_a_time():
+    body = [
+        result("r1"),
+        let("t2", "r1 + 1", "r1"),
+        let("t3", "c4 + 1", "c4"),
+        history_row("t2", "r1"),
+        Assign("c4", "t3"),
+    ]
+    assert print_statements(passes.buffer_history([For(Axis.GENERATION, body=body)]), CudaTarget(1, 64)) == [
+        "float w_r1 = 0;",
+        "for (; g < count; g++) {",
+        "  const float r1 = gather_min_f32(INF32, WARP_SLOT(2), WARPS);",
+        "  const int t3 = c4 + 1;",
+        "  if (LANE == g % BUFFERED_ROWS) {",
+        "    w_r1 = r1;",
+        "  }",
+        "  if (g % BUFFERED_ROWS == BUFFERED_ROWS - 1) {",
+        "    const int kept = BUFFERED_ROWS;",
+        "    const int end = g + 1;",
+        "    const int number = start + end - kept + LANE;",
+        "    const float r1 = w_r1;",
+        "    const int t2 = r1 + 1;",
+        "    if (THE_LAST && LANE < kept) {",
+        "      float * columns = history + (number - start) * row;",
+        "      columns[0] = t2;",
+        "      columns[1] = r1;",
+        "    }",
+        "  }",
+        "  c4 = t3;",
+        "}",
+        "if (g % BUFFERED_ROWS != 0) {",
+        "  const int kept = g % BUFFERED_ROWS;",
+        "  const int end = g;",
+        "  const int number = start + end - kept + LANE;",
+        "  const float r1 = w_r1;",
+        "  const int t2 = r1 + 1;",
+        "  if (THE_LAST && LANE < kept) {",
+        "    float * columns = history + (number - start) * row;",
+        "    columns[0] = t2;",
+        "    columns[1] = r1;",
+        "  }",
+        "}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param([load("t1", "b1", "0"), history_row("t1")], id="reads an array"),
+        pytest.param([let("t1", "c4 + 1", "c4"), history_row("t1"), Assign("c4", "5")], id="reads the state"),
+        pytest.param([*map(result, "abcdefghi"), history_row(*"abcdefghi")], id="needs too many registers"),
+        pytest.param(
+            [result("r1"), For(Axis.THREAD, "i", 99, [Store("history", "i", "r1")])], id="written by all threads"
+        ),
+    ],
+)
+def test_other_rows_of_history_are_written_at_once(body):
+    statements = [For(Axis.GENERATION, body=body)]
+    assert passes.buffer_history(deepcopy(statements)) == statements
+
+
+@pytest.mark.parametrize(("algorithm", "problem"), [("cmaes", "sphere"), ("nsga2", "zdt1")])
+def test_statements_know_the_variables_that_their_text_names(monkeypatch, algorithm, problem):
+    """Passes move statements by what they read and set: a name that is missing would let them break the program."""
+    captured = []
+    monkeypatch.setattr(kernel_source, "eliminate_dead_stores", lambda s, b: captured.append(s) or (s, b))
+    explain_kernel(gx.problems.get(problem), gx.algorithms.ALGORITHMS[algorithm](population=20))
+    statements = list(passes.walk(captured[0]))
+    declared = {s.name for s in statements if isinstance(s, Let | Declare | Accumulator)}
+    for statement in statements:
+        copy = dataclasses.replace(statement, **{name: [] for name in ("body", "branches") if hasattr(statement, name)})
+        names = passes._own_reads(statement) + passes._own_sets(statement) + passes._own_declarations(statement)
+        text = " ".join([*print_statements([copy], CudaTarget(1, 64)), *heads_of(statement)])
+        assert set(re.findall(r"[A-Za-z_]\w*", text)) & declared <= {*names, "lane"}, text
+
+
+def heads_of(statement):
+    return [str(test) for test, _ in statement.branches] if isinstance(statement, If) else []
+
+
 def test_exchanged_arrays_are_not_dead():
     buffers = [Buffer(name, 4, "float32", True) for name in ("b1", "b3")]
     _, live = passes.eliminate_dead_stores(generation(write("b3"), BARRIER, SWAP), buffers)
@@ -205,6 +307,7 @@ def test_each_step_of_the_compiler_is_listed():
         "schedule",
         "loop IR",
         "loop IR without dead stores",
+        "loop IR with buffered history",
         "shared memory",
         "C",
     ]

@@ -254,7 +254,14 @@ def describe_nodes(outputs: Iterable[Node]) -> Iterator[str]:
     for node in postorder(outputs, lambda n: n.inputs):
         operands = ", ".join(f"%{n.id}" for n in node.inputs)
         params = {name: p for name, p in node.params.items() if isinstance(p, int | float | str | tuple) and p != ()}
-        texts = [f"{name}={np.asarray(p).tolist()}" for name, p in params.items() if name not in ("shape", "weak_type")]
+        texts = [f"{name}={_plain(p)}" for name, p in params.items() if name not in ("shape", "weak_type")]
         attributes = f" {' '.join(texts)}" if texts else ""
         in_range = f" in {list(node.value_range)}" if node.value_range else ""
         yield f"%{node.id} = {node.op}({operands}) : {node.dtype}{list(node.shape)}{in_range}{attributes}"
+
+
+def _plain(param: object) -> object:
+    """Return a parameter of a primitive as Python's own numbers and lists."""
+    if isinstance(param, tuple):
+        return [_plain(p) for p in param]
+    return param.item() if isinstance(param, np.generic) else param

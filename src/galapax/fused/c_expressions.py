@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from galapax.fused.array_ir import Node, NotFusible
-from galapax.fused.loop_ir import Load
-
-
-class Expr(NamedTuple):
-    """A C expression, and the depth of the innermost scope that it depends on.
-
-    literal: the number that it is, if it is one. load: the load that it is, if it is that of an array in memory.
-    """
-
-    text: str
-    depth: int
-    literal: float | None = None
-    load: Load | None = None
-
+from galapax.fused.loop_ir import Expr, Scalar, compose
 
 Index = int | Expr
 Storage = str | list[str]  # the C array that holds a node, or the registers of a small one
@@ -32,8 +18,8 @@ def element_key(node: Node, index: Sequence[Index]) -> ElementKey:
     return node.id, tuple(i if isinstance(i, int) else i.text for i in index)
 
 
-def index_text(index: Index) -> str:
-    return str(index) if isinstance(index, int) else index.text
+def as_expr(index: Index) -> Expr:
+    return Expr(str(index)) if isinstance(index, int) else index
 
 
 C_TYPES = {
@@ -274,6 +260,6 @@ def identity_element(operation: str, dtype: str) -> str:
     return f"LEAST_{s}" if is_largest else f"MOST_{s}"
 
 
-def combine(operation: str, dtype: str, a: str, b: str) -> str:
+def combine(operation: str, dtype: str, a: Scalar, b: Scalar) -> Expr:
     """Combine two partial results of a reduction."""
-    return f"{operation}_{TYPE_SUFFIXES[dtype]}({a}, {b})"
+    return compose(f"{operation}_{TYPE_SUFFIXES[dtype]}({a}, {b})", a, b)

@@ -22,12 +22,11 @@ from galapax.fused.array_ir import Node, NotFusible, value_range
 from galapax.fused.c_expressions import (
     STORAGE_TYPES,
     TYPE_SUFFIXES,
-    Expr,
     Index,
+    as_expr,
     c_type,
     combine,
     identity_element,
-    index_text,
     is_float,
 )
 from galapax.fused.cost_model import (
@@ -41,6 +40,7 @@ from galapax.fused.cost_model import (
 from galapax.fused.element_codegen import ElementEmitter, ThreadLoop
 from galapax.fused.index_maps import clamp_index
 from galapax.fused.loop_codegen import LoopEmitter
+from galapax.fused.loop_ir import Expr, compose, variable
 from galapax.fused.schedule import squeeze_shape
 
 
@@ -82,16 +82,18 @@ def _emit_rank_sort(e: LoopEmitter, node: Node, axis: int) -> list[str]:
     inner = math.prod(shape[axis + 1 :])
     with e.parallel_loop(squeeze_shape(shape), per_block=per_block) as index:
         element = e.full_index(shape, index)
-        offset = index_text(e.flatten_index(element, shape))
-        first = index_text(e.flatten_index([0 if a == axis else i for a, i in enumerate(element)], shape))
+        offset = as_expr(e.flatten_index(element, shape))
+        first = as_expr(e.flatten_index([0 if a == axis else i for a, i in enumerate(element)], shape))
         j, rank = e.new_name("k"), e.new_name("s")
         e.emit(ir.Declare("int", rank, "0"))
-        tie = f"{j} < {index_text(element[axis])}"
-        condition = _is_ahead(sources[:keys], operands[:keys], f"{first} + {j} * {inner}", offset, tie)
+        tie = f"{j} < {element[axis]}"
+        condition = _is_ahead(sources[:keys], operands[:keys], f"{first} + {j} * {inner}", offset.text, tie)
         with e.loop(ir.For(ir.Axis.SERIAL, j, shape[axis])):
-            e.emit(ir.Assign(rank, ir.Lookup(condition, tuple(sources[:keys])), "+="))
+            names = ir.names_of(j, element[axis], first, offset)
+            e.emit(ir.Assign(rank, ir.Lookup(condition, tuple(sources[:keys]), names), "+="))
+        place = compose(f"{first} + {rank} * {inner}", first, rank)
         for source, target in zip(sources, targets, strict=True):
-            e.emit(ir.Store(target, f"{first} + {rank} * {inner}", ir.Load(source, offset, (source,))))
+            e.emit(ir.Store(target, place, ir.Load(source, offset, (source,))))
     e.emit_barrier(per_block)
     return targets
 
@@ -105,8 +107,8 @@ def _emit_block_sort(e: LoopEmitter, node: Node) -> list[str]:
     for number, operand in enumerate(operands[:n_keys] if per_block else ()):  # of a cluster: sources are far away
         keys[number] = e.allocate(n, operand.dtype, per_block)
         with e.parallel_loop((n,), per_block=True) as (i,):
-            load = ir.Load(sources[number], index_text(i), (sources[number],))
-            e.emit(ir.Store(keys[number], index_text(i), load))
+            load = ir.Load(sources[number], as_expr(i), (sources[number],))
+            e.emit(ir.Store(keys[number], as_expr(i), load))
     padded = 2 ** (n - 1).bit_length()
     order = e.allocate(padded, "int32", per_block, is_private=True)
     function, names = e.new_name("sort"), [f"k{number}" for number in range(n_keys)]
@@ -121,9 +123,9 @@ def _emit_block_sort(e: LoopEmitter, node: Node) -> list[str]:
     e.emit(ir.Call(function, (order, *keys), reads=tuple(keys), writes=(order,)))
     targets = [e.allocate(n, operand.dtype, per_block) for operand in operands]
     with e.parallel_loop((n,), per_block=per_block) as (i,):
-        row = e.declare("int32", ir.Load(order, index_text(i), (order,)), len(e.scopes) - 1)
+        row = e.declare("int32", ir.Load(order, as_expr(i), (order,)), len(e.scopes) - 1)
         for source, target in zip(sources, targets, strict=True):
-            e.emit(ir.Store(target, index_text(i), ir.Load(source, row.text, (source,))))
+            e.emit(ir.Store(target, as_expr(i), ir.Load(source, row, (source,))))
     e.emit_barrier(per_block)
     return targets
 
@@ -180,26 +182,27 @@ def emit_scatter(e: LoopEmitter, node: Node) -> None:
             operand_index[axis] = element[window]
         for axis, position in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
             operand_index[axis] = batch[position]
-        tests = []
+        tests = list[Expr]()
         for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
             start = e.emit_element(indices, (*batch, k))
             limit = operand.shape[axis] - sizes.get(axis, 1)
             if "CLIP" in mode:
                 start_index: Index = clamp_index(e, start, limit, indices)
             else:
-                start_index = e.declare("int32", f"(int){start.text}", start.depth)
-                tests.append(f"{start.text} >= 0 && {start.text} <= {limit}")
+                start_index = e.declare("int32", compose(f"(int){start}", start))
+                tests.append(compose(f"{start} >= 0 && {start} <= {limit}", start))
             operand_index[axis] = e.add_index(operand_index[axis], start_index)
         value = e.emit_element(updates, element)
-        offset = index_text(e.flatten_index(operand_index, operand.shape))
-        condition = " && ".join(tests) or "1"
+        offset = as_expr(e.flatten_index(operand_index, operand.shape))
+        condition = compose(" && ".join(map(str, tests)) or "1", *tests)
         if not node.spec.combiner:
-            e.emit(ir.Store(target, offset, value.text, STORAGE_TYPES[node.dtype], ir.Mask(condition)))
+            e.emit(ir.Store(target, offset, value, STORAGE_TYPES[node.dtype], ir.Mask(condition)))
         elif node.dtype in ("int32", "uint32") or (
             node.spec.combiner == "add" and node.dtype in ("float32", "float64")
         ):
             function = f"ATOMIC_{node.spec.combiner.upper()}"
-            update = ir.Call(function, (f"&{target}[{offset}]", value.text), reads=(target,), writes=(target,))
+            address = compose(f"&{target}[{offset}]", offset)
+            update = ir.Call(function, (address, value), reads=(target,), writes=(target,))
             e.emit(ir.If([(condition, [update])]))
         else:
             raise NotFusible(f"{node.op} of {node.dtype}")
@@ -224,7 +227,7 @@ def emit_scan(e: LoopEmitter, node: Node) -> None:
     else:
         i = e.new_name("o")
         with e.loop(ir.For(ir.Axis.SERIAL, i, n_rows)):
-            row = e.unflatten_index(Expr(i, len(e.scopes) - 1), row_shape)
+            row = e.unflatten_index(variable(i, len(e.scopes) - 1), row_shape)
             _ScanEmitter(e, node, target, [row], per_block).emit()
     e.emit_barrier(per_block)
     e.bind(node, target)
@@ -281,26 +284,28 @@ class _ScanEmitter:
         with e.loop(ir.For(ir.Axis.TILE, k, self.n, turn=turn, is_redundant=self.per_block)):
             emit_body(k, turn)
 
-    def _load_values(self, k: str) -> list[str]:
+    def _load_values(self, k: str) -> list[Expr]:
         """Return the elements of each row at one position."""
         e, clamped = self.e, f"({k} < {self.n} ? {k} : {self.n - 1})"
-        position = e.declare("int32", f"{self.n - 1} - {clamped}" if self.node.params["reverse"] else clamped, 10**9)
-        index = [(*r[: self.axis], position, *r[self.axis :]) for r in self.rows]
-        return [f"({k} < {self.n} ? {e.emit_element(self.operand, i).text} : {self.identity})" for i in index]
+        text = f"{self.n - 1} - {clamped}" if self.node.params["reverse"] else clamped
+        position = e.declare("int32", compose(text, k), 10**9)
+        elements = [e.emit_element(self.operand, (*r[: self.axis], position, *r[self.axis :])) for r in self.rows]
+        return [compose(f"({k} < {self.n} ? {x} : {self.identity})", k, x) for x in elements]
 
     def _emit_prefetch(self, k: str, turn: str) -> None:
         """Emit the loads of a tile into registers."""
-        for registers, text in zip(self.registers, self._load_values(k), strict=True):
-            self.e.emit(ir.Assign(f"{registers}[{turn}]", text))
+        for registers, value in zip(self.registers, self._load_values(k), strict=True):
+            self.e.emit(ir.Assign(compose(f"{registers}[{turn}]", registers, turn), value))
 
     def _emit_totals(self, k: str, turn: str) -> None:
         """Emit the reduction of a tile."""
         for total, registers, value in zip(self.totals, self.registers, self._reload_values(k, turn), strict=True):
-            term = value
+            term: ir.Scalar = value
             if self.is_boolean:
-                self.e.emit(ir.Assign(value, f"ballot({value})"))
-                self.e.emit(ir.If([(self.holds_registers, [ir.Assign(f"{registers}[{turn}]", value)])]))
-                term = f"(int)popcount_u32({value})"
+                register = compose(f"{registers}[{turn}]", registers, turn)
+                self.e.emit(ir.Assign(value, compose(f"ballot({value})", value)))
+                self.e.emit(ir.If([(self.holds_registers, [ir.Assign(register, value)])]))
+                term = compose(f"(int)popcount_u32({value})", value)
             self.e.emit(ir.Assign(total, combine(self.operation, self.node.dtype, total, term)))
 
     def _reload_values(self, k: str, turn: str) -> list[str]:
@@ -308,10 +313,11 @@ class _ScanEmitter:
         e, names = self.e, [self.e.new_name() for _ in self.rows]
         register_type = "u32" if self.is_boolean else c_type(self.node.dtype)
         for name, registers in zip(names, self.registers, strict=True):
-            e.emit(ir.Declare(register_type, name, f"{registers}[{self.holds_registers} ? {turn} : 0]"))
+            register = compose(f"{registers}[{self.holds_registers} ? {turn} : 0]", registers, turn)
+            e.emit(ir.Declare(register_type, name, register))
         with e.branch(f"!{self.holds_registers}"):
-            for name, text in zip(names, self._load_values(k), strict=True):
-                e.emit(ir.Assign(name, text))
+            for name, value in zip(names, self._load_values(k), strict=True):
+                e.emit(ir.Assign(name, value))
         return names
 
     def _emit_prefixes(self, k: str, turn: str) -> None:
@@ -319,15 +325,18 @@ class _ScanEmitter:
         e, names = self.e, self._reload_values(k, turn)
         if self.is_boolean:
             for name in names:
-                e.emit(ir.If([(f"!{self.holds_registers}", [ir.Assign(name, f"ballot({name})")])]))
-        position = Expr(f"({self.n - 1} - {k})" if self.node.params["reverse"] else k, len(e.scopes) - 1)
+                bits = compose(f"ballot({name})", name)
+                e.emit(ir.If([(f"!{self.holds_registers}", [ir.Assign(name, bits)])]))
+        position = variable(k, len(e.scopes) - 1)
+        if self.node.params["reverse"]:
+            position = compose(f"({self.n - 1} - {k})", position)
         function = "scan_bits" if self.is_boolean else f"scan_{self.c_operation}"
         for row, name, prefix in zip(self.rows, names, self.prefixes, strict=True):
             total = e.new_name("s")
-            e.emit(ir.Let(c_type(self.node.dtype), total, f"{function}(&{prefix}, {name})"))
+            e.emit(ir.Let(c_type(self.node.dtype), total, compose(f"{function}(&{prefix}, {name})", prefix, name)))
             index = (*row[: self.axis], position, *row[self.axis :])
-            is_inside = ir.Mask(f"{k} < {self.n}", is_full=True)
-            e.emit_store(self.target, self.node, index, Expr(total, len(e.scopes) - 1), is_inside)
+            is_inside = ir.Mask(compose(f"{k} < {self.n}", k), is_full=True)
+            e.emit_store(self.target, self.node, index, variable(total, len(e.scopes) - 1), is_inside)
 
 
 def _count_words(size: int) -> int:
@@ -347,7 +356,7 @@ def count_plane_words(bitplanes: Node) -> int:
 def emit_bitplanes(e: LoopEmitter, name: str, bitplanes: Node, value: Expr) -> None:
     """Emit the store of the scores of 32 neighbours as bit planes."""
     bits, stride = bitplanes.params["bits"], _plane_stride(bitplanes)
-    e.emit(ir.Call("STORE_BITPLANES", (name, str(bits), str(stride), e.current.variable, value.text), writes=(name,)))
+    e.emit(ir.Call("STORE_BITPLANES", (name, str(bits), str(stride), e.current.variable, value), writes=(name,)))
 
 
 def emit_replacement_table(e: LoopEmitter, node: Node) -> None:
@@ -363,7 +372,7 @@ def emit_replacement_table(e: LoopEmitter, node: Node) -> None:
     )
     table = e.allocate(2 * (_count_words(size) + 1) + _count_words(size // 2), "uint32", per_block=True)
     arguments = (f"(const u32 *){array}", table, "warp_partials")
-    e.emit(ir.Call(function, arguments, reads=(array,), writes=(table,), result=f"const int {n_survivors}"))
+    e.emit(ir.Call(function, arguments, reads=(array,), writes=(table,), result=n_survivors))
     e.hazards.is_written = e.hazards.is_read = True
     e.bindings.replacement_tables[node.id] = table, n_survivors
 
@@ -376,16 +385,19 @@ def emit_replacement_index(e: ElementEmitter, node: Node, index: tuple[Index, ..
     size, (table, n_survivors) = node.inputs[0].size, e.bindings.replacement_tables[node.id]
     row = e.flatten_index(index, node.shape)
     arguments = f"{table}, {_count_words(size)}, {size // 2}, {n_survivors}"
-    text = f"find_replacement({arguments}, {index_text(row)})"
+    text = f"find_replacement({arguments}, {row})"
+    names = ir.names_of(n_survivors, row)
     loop = e.current.thread_loop
     if loop is not None and _is_warp_uniform(e, loop) and isinstance(row, Expr) and row.text in loop.row_counters:
         count, row_elements = math.prod(loop.shape), math.prod(loop.shape[1:])
         if node.id not in loop.lane_values:
             loop.lane_values[node.id] = e.new_name("h")
             before_loop = f"REPLACEMENTS_OF_TURNS({count}, {row_elements}, {arguments})"
-            e.emit(ir.Let("int", loop.lane_values[node.id], ir.Lookup(before_loop, (table,))), loop.depth - 1)
+            lookup = ir.Lookup(before_loop, (table,), ir.names_of(n_survivors))
+            e.emit(ir.Let("int", loop.lane_values[node.id], lookup), loop.depth - 1)
         text = f"OF_TURN({count}, {loop.lane_values[node.id]}, {loop.row_counters[row.text]}, {text})"
-    return e.declare(node.dtype, ir.Lookup(text, (table,)), e.index_depth(index))
+        names += loop.lane_values[node.id], loop.row_counters[row.text]
+    return e.declare(node.dtype, ir.Lookup(text, (table,), names), e.index_depth(index))
 
 
 def _is_warp_uniform(e: ElementEmitter, loop: ThreadLoop) -> bool:

@@ -17,14 +17,15 @@ from galapax.fused.c_expressions import (
     ALIGNMENT_BYTES,
     ITEM_BYTES,
     ElementKey,
-    Expr,
     Index,
     Storage,
+    as_expr,
     c_literal,
     c_type,
     element_key,
 )
 from galapax.fused.cost_model import MAX_TABLE_ELEMENTS
+from galapax.fused.loop_ir import Expr, compose, variable
 from galapax.fused.schedule import LaunchShape
 
 
@@ -130,7 +131,7 @@ class ElementEmitter:
         self.current = CurrentLoop()
         self.generation_table: GenerationTable | None = None
         self.branch_only: set[int] = set()  # nodes that are computed only where a select takes them
-        self.guards: list[tuple[str, int]] = []  # conditions under which current loads are in bounds, their depths
+        self.guards: list[tuple[Expr, int]] = []  # conditions under which current loads are in bounds, their depths
         self.region_depth = 0  # depth of the current region: loads are not hoisted out of it
         self.branch_depth = 0  # depth of the current branch: nothing is hoisted out of it
         self.address_only: frozenset[int] = frozenset()  # nodes to return as addresses, not as loaded values
@@ -151,7 +152,7 @@ class ElementEmitter:
         self.emit(loop)
 
     @contextmanager
-    def branch(self, condition: str) -> Iterator[None]:
+    def branch(self, condition: ir.Scalar) -> Iterator[None]:
         """Open what is executed under a condition."""
         with self.detached_scope() as scope:
             yield
@@ -165,6 +166,13 @@ class ElementEmitter:
         self.scopes.pop()
 
     @contextmanager
+    def kept_in_branch(self) -> Iterator[None]:
+        """Keep what is emitted in the innermost scope: it is executed only under a condition."""
+        outer_depth, self.branch_depth = self.branch_depth, len(self.scopes) - 1
+        yield
+        self.branch_depth = outer_depth
+
+    @contextmanager
     def hoist_to(self, depth: int) -> Iterator[None]:
         """Emit into an outer scope, as if the scopes inside it were not open yet."""
         inner, guards = self.scopes[depth + 1 :], self.guards
@@ -174,11 +182,14 @@ class ElementEmitter:
         self.scopes.extend(inner)
         self.guards = guards
 
-    def declare(self, dtype: str, value: ir.Value, depth: int) -> Expr:
-        """Declare a constant of this value, in the scope of this depth, and return it."""
+    def declare(self, dtype: str, value: Expr | ir.Load | ir.Lookup, depth: int | None = None) -> Expr:
+        """Declare a constant of this value, in the scope of this depth or that of its operands, and return it."""
+        if depth is None:
+            assert isinstance(value, Expr)
+            depth = value.depth
         name, depth = self.new_name(), min(max(depth, self.branch_depth), len(self.scopes) - 1)
         self.emit(ir.Let(c_type(dtype), name, value), depth)
-        return Expr(name, depth)
+        return variable(name, depth)
 
     # indices
 
@@ -186,16 +197,15 @@ class ElementEmitter:
         if isinstance(a, int) and isinstance(b, int):
             return a + b
         if isinstance(b, int) and isinstance(a, Expr):
-            return a if b == 0 else Expr(f"({a.text} + {b})" if b > 0 else f"({a.text} - {-b})", a.depth)
+            return a if b == 0 else compose(f"({a} + {b})" if b > 0 else f"({a} - {-b})", a)
         if isinstance(a, int):
             return self.add_index(b, a)
-        assert isinstance(b, Expr)
-        return Expr(f"({a.text} + {b.text})", max(a.depth, b.depth))
+        return compose(f"({a} + {b})", a, b)
 
     def scale_index(self, a: Index, b: int) -> Index:
         if isinstance(a, int):
             return a * b
-        return 0 if b == 0 else a if b == 1 else Expr(f"{a.text} * {b}", a.depth)
+        return 0 if b == 0 else a if b == 1 else compose(f"{a} * {b}", a)
 
     def flatten_index(self, index: Sequence[Index], shape: Sequence[int]) -> Index:
         """Return the row-major offset of an element."""
@@ -224,14 +234,14 @@ class ElementEmitter:
                 out.append(offset // stride % n)
             else:
                 # unsigned, which divides faster
-                text = f"(u32){offset.text}"
+                text = f"(u32){offset}"
                 text = text if stride == 1 else _divide_text(text, stride)
                 if is_loop_variable and stride == 1 and axis != long_axes[0] and 32 % n == 0:
-                    text = f"OF_LANE({offset.text}, {n})"
+                    text = f"OF_LANE({offset}, {n})"
                 else:
                     text = text if axis == long_axes[0] else _modulo_text(text, n)
                 is_offset = stride == 1 and axis == long_axes[0]
-                out.append(offset if is_offset else self.declare("int32", f"(int)({text})", offset.depth))
+                out.append(offset if is_offset else self.declare("int32", compose(f"(int)({text})", offset)))
             stride *= n
         return tuple(reversed(out))
 
@@ -241,7 +251,7 @@ class ElementEmitter:
         """Emit an element of an array, unless an open scope already has it."""
         index = tuple(0 if n == 1 else i for i, n in zip(index, node.shape, strict=True))
         if node.op == "literal":
-            return Expr(c_literal(node.params["value"], node.dtype), 0, node.params["value"])
+            return Expr(c_literal(node.params["value"], node.dtype), literal=node.params["value"])
         if node.id in self.address_only:
             return self._emit_uncached(node, index)
         key = element_key(node, index)
@@ -284,7 +294,7 @@ class ElementEmitter:
         assert node.spec.expression is not None
         operands = [self.emit_element(n, _operand_index(index, n.shape)) for n in node.inputs]
         text = node.spec.expression(node, *(operand.text for operand in operands))
-        return self.declare(node.dtype, text, max(operand.depth for operand in operands))
+        return self.declare(node.dtype, compose(text, *operands))
 
     def _emit_branching_select(self, node: Node, index: tuple[Index, ...]) -> Expr:
         """Emit a select with branches, so that an expensive operand is computed only where it is taken."""
@@ -297,17 +307,16 @@ class ElementEmitter:
         depth = max([test.depth, self.index_depth(index), *depths])
         result = self.new_name()
         with self.hoist_to(depth):
-            branches = []
-            for number, (head, case) in enumerate(zip((f"!{test.text}", ""), cases, strict=True)):
-                with self.detached_scope() as scope:
-                    outer_branch_depth, self.branch_depth = self.branch_depth, len(self.scopes) - 1
+            branches = list[tuple[ir.Scalar, list[ir.Statement]]]()
+            heads: tuple[ir.Scalar, ...] = compose(f"!{test}", test), ""
+            for number, (head, case) in enumerate(zip(heads, cases, strict=True)):
+                with self.detached_scope() as scope, self.kept_in_branch():
                     value = unconditional[number] or self.emit_element(case, _operand_index(index, case.shape))
-                    self.emit(ir.Assign(result, value.text))
-                    self.branch_depth = outer_branch_depth
+                    self.emit(ir.Assign(result, value))
                 branches.append((head, scope.body))
             self.emit(ir.Declare(c_type(node.dtype), result))
             self.emit(ir.If(branches))
-        return Expr(result, depth)
+        return variable(result, depth)
 
     def _emit_select_of_loads(self, node: Node, index: tuple[Index, ...]) -> Expr | None:
         """Emit a select of two elements that both lie in memory as a single load of the selected one."""
@@ -332,8 +341,8 @@ class ElementEmitter:
             loads.append(element.load)
             depth = max(depth, element.depth)
         other, chosen = loads
-        pointer = _select_text(test.text, other.pointer, chosen.pointer)
-        load = ir.Load(pointer, _select_text(test.text, other.offset, chosen.offset), other.arrays + chosen.arrays)
+        pointer = _select(test, other.pointer, chosen.pointer)
+        load = ir.Load(pointer, _select(test, other.offset, chosen.offset), other.arrays + chosen.arrays)
         return self.declare(node.dtype, load, depth)
 
     def find_loads(self, root: Node) -> list[Node]:
@@ -388,26 +397,27 @@ class ElementEmitter:
         """Emit the load of an element from an array, or its selection among registers."""
         flat = self.flatten_index(index, node.shape)
         if isinstance(storage, str):
-            offset = flat if isinstance(flat, Expr) else Expr(str(flat), 0)
+            offset = as_expr(flat)
             if tests := [test for test, depth in self.guards if offset.depth >= depth]:
-                offset = Expr(f"({' && '.join(tests)} ? {offset.text} : 0)", offset.depth)
-            load = ir.Load(storage, offset.text, (storage,))
+                guarded = compose(f"({' && '.join(map(str, tests))} ? {offset} : 0)", offset, *tests)
+                offset = guarded._replace(depth=offset.depth)
+            load = ir.Load(storage, offset, (storage,))
             if node.op == "input" and isinstance(flat, int):  # read-only
                 return self.declare(node.dtype, load, 0)
             depth = max(offset.depth, self.region_depth)
             self.hazards.is_read |= node.op != "input"
             if node.id in self.address_only:
-                return Expr(load.text, depth, load=load)
+                return Expr(load.text, load.names, depth, load=load)
             return self.declare(node.dtype, load, depth)
         if isinstance(flat, int):
-            return Expr(storage[flat], self.region_depth)
+            return variable(storage[flat], self.region_depth)
         text = storage[-1]
         for i in reversed(range(len(storage) - 1)):
-            text = f"({flat.text} == {i} ? {storage[i]} : {text})"
-        return self.declare(node.dtype, text, max(flat.depth, self.region_depth))
+            text = f"({flat} == {i} ? {storage[i]} : {text})"
+        return self.declare(node.dtype, compose(text, flat, *storage), max(flat.depth, self.region_depth))
 
     @contextmanager
-    def guarded_loads(self, test: str) -> Iterator[None]:
+    def guarded_loads(self, test: Expr) -> Iterator[None]:
         """Loads inside may be out of bounds unless a condition holds.
 
         Code for a CPU loads anyway, from offset 0 then: GCC 12 miscompiles vectorised loads under conditions.
@@ -424,8 +434,8 @@ class ElementEmitter:
         return max([self.region_depth, self.branch_depth, *(i.depth for i in index if isinstance(i, Expr))])
 
 
-def _select_text(test: str, other: str, chosen: str) -> str:
-    return chosen if other == chosen else f"({test} ? {chosen} : {other})"
+def _select(test: Expr, other: ir.Scalar, chosen: ir.Scalar) -> ir.Scalar:
+    return chosen if str(other) == str(chosen) else compose(f"({test} ? {chosen} : {other})", test, chosen, other)
 
 
 def _divide_text(text: str, n: int) -> str:
@@ -478,10 +488,11 @@ class GenerationTable:
             self._offsets[key] = -(-self._row_end // size) * size
             self._row_end = self._offsets[key] + size
             self._elements.append((node, index))
-        return e.declare(node.dtype, self._cell(self._offsets[key], node, f"g % {TABLE_GENERATIONS}"), self._depth)
+        cell = self._cell(self._offsets[key], node, compose(f"g % {TABLE_GENERATIONS}", "g"))
+        return e.declare(node.dtype, cell, self._depth)
 
-    def _cell(self, offset: int, node: Node, row: str) -> str:
-        return f"(*({c_type(node.dtype)} *)(ahead + ({row}) * AHEAD_ROW + {offset}))"
+    def _cell(self, offset: int, node: Node, row: ir.Scalar) -> Expr:
+        return compose(f"(*({c_type(node.dtype)} *)(ahead + ({row}) * AHEAD_ROW + {offset}))", row, "ahead")
 
     @property
     def row_bytes(self) -> int:
@@ -498,10 +509,11 @@ class GenerationTable:
             with e.loop(ir.For(ir.Axis.BLOCK, q, TABLE_GENERATIONS)):
                 depth = len(e.scopes) - 1
                 e.generation_table, e.region_depth = None, depth
-                e.emit(ir.Let("int", "later", f"start + g + {q}"))
+                e.emit(ir.Let("int", "later", compose(f"start + g + {q}", "start", "g", q)))
                 e.bindings.storage[self._generation.id] = ["later"]
                 for node, index in self._elements:
                     value, offset = e.emit_element(node, index), self._offsets[node.id, index]
-                    e.emit(ir.Assign(self._cell(offset, node, q), value.text))
+                    e.emit(ir.Assign(self._cell(offset, node, q), value))
             e.generation_table, e.region_depth, e.bindings.storage[self._generation.id] = saved
-        return [ir.If([(f"g % {TABLE_GENERATIONS} == 0", [*scope.body, ir.Barrier(ir.BarrierScope.BLOCK)])])]
+        is_first = compose(f"g % {TABLE_GENERATIONS} == 0", "g")
+        return [ir.If([(is_first, [*scope.body, ir.Barrier(ir.BarrierScope.BLOCK)])])]

@@ -8,11 +8,12 @@ from functools import partial
 
 from galapax.fused import loop_ir as ir
 from galapax.fused.array_ir import Node, NotFusible, value_range
-from galapax.fused.c_expressions import Expr, Index, Storage, c_literal, c_type, combine, index_text
+from galapax.fused.c_expressions import Index, Storage, c_literal, c_type, combine
 from galapax.fused.element_codegen import ElementEmitter
+from galapax.fused.loop_ir import Expr, compose, variable
 from galapax.fused.schedule import is_single_window_scatter, squeeze_shape
 
-Case = tuple[str | None, Callable[[int], Expr]]  # a condition, and what emits the element at a scope's depth
+Case = tuple[Expr | None, Callable[[int], Expr]]  # a condition, and what emits the element at a scope's depth
 
 
 def broadcast_in_dim(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -29,7 +30,7 @@ def reshape(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
         return e.emit_element(operand, [0 if n == 1 else next(indices) for n in operand.shape])
     flat_index = e.flatten_index(index, node.shape)
     if not isinstance(flat_index, int):
-        flat_index = e.declare("int32", flat_index.text, flat_index.depth)
+        flat_index = e.declare("int32", flat_index)
     return e.emit_element(operand, e.unflatten_index(flat_index, operand.shape))
 
 
@@ -68,49 +69,49 @@ def reverse(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
 
 
 def _mirror_index(i: Index, n: int) -> Index:
-    return n - 1 - i if isinstance(i, int) else Expr(f"({n - 1} - {i.text})", i.depth)
+    return n - 1 - i if isinstance(i, int) else compose(f"({n - 1} - {i})", i)
 
 
 def iota(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     i = index[node.params["dimension"]]
     if isinstance(i, int):
-        return Expr(c_literal(i, node.dtype), 0)
-    return e.declare(node.dtype, f"({c_type(node.dtype)}){i.text}", i.depth)
+        return Expr(c_literal(i, node.dtype))
+    return e.declare(node.dtype, compose(f"({c_type(node.dtype)}){i}", i))
 
 
 def _emit_cases(e: ElementEmitter, node: Node, cases: Sequence[Case], depth: int) -> Expr:
     """Emit an element that one of several cases gives: (condition, emit) each, the last one without a condition."""
     result = e.new_name()
     with e.hoist_to(depth):
-        bodies, texts, negated = list[list[ir.Statement]](), [], list[str]()
+        bodies, values, negated = list[list[ir.Statement]](), list[Expr](), list[str]()
+        tests = [test for test, _ in cases if test]
         for test, emit in cases:
-            guard = " && ".join([*negated, *([f"({test})"] if test else [])])
+            guard = compose(" && ".join([*negated, *([f"({test})"] if test else [])]), *tests)
             with e.detached_scope() as scope, e.guarded_loads(guard):
-                texts.append(emit(len(e.scopes) - 1).text)
+                values.append(emit(len(e.scopes) - 1))
             negated.append(f"!({test})")
             bodies.append(scope.body)
         e.emit(ir.Declare(c_type(node.dtype), result))
-        tests = [test or "" for test, _ in cases]
         if e.shape.for_cpu and all(isinstance(statement, ir.Let) for body in bodies for statement in body):
-            _emit_branchless_cases(e, result, tests, texts, bodies)
+            _emit_branchless_cases(e, result, tests, values, bodies)
         else:
-            for body, text in zip(bodies, texts, strict=True):
-                body.append(ir.Assign(result, text))
-            e.emit(ir.If(list(zip(tests, bodies, strict=True))))
-    return Expr(result, depth)
+            for body, value in zip(bodies, values, strict=True):
+                body.append(ir.Assign(result, value))
+            e.emit(ir.If([(test or "", body) for (test, _), body in zip(cases, bodies, strict=True)]))
+    return variable(result, depth)
 
 
 def _emit_branchless_cases(
-    e: ElementEmitter, result: str, tests: list[str], texts: list[str], bodies: list[list[ir.Statement]]
+    e: ElementEmitter, result: str, tests: list[Expr], values: list[Expr], bodies: list[list[ir.Statement]]
 ) -> None:
     """Emit all cases and select among them without a branch, which would keep the C compiler from vectorising."""
     for body in bodies:
         for statement in body:
             e.emit(statement)
-    value = texts[-1]
-    for test, text in zip(reversed(tests[:-1]), reversed(texts[:-1]), strict=True):
-        value = f"({test}) ? {text} : {value}"
-    e.emit(ir.Assign(result, value))
+    text = values[-1].text
+    for test, value in zip(reversed(tests), reversed(values[:-1]), strict=True):
+        text = f"({test}) ? {value} : {text}"
+    e.emit(ir.Assign(result, compose(text, *tests, *values)))
 
 
 def concatenate(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -131,10 +132,10 @@ def concatenate(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr
             continue
 
         def emit(depth: int, operand: Node = operand, start: int = start) -> Expr:
-            offset: Index = e.declare("int32", f"{i.text} - {start}", depth) if operand.shape[axis] > 1 else 0
+            offset: Index = e.declare("int32", compose(f"{i} - {start}", i), depth) if operand.shape[axis] > 1 else 0
             return e.emit_element(operand, (*index[:axis], offset, *index[axis + 1 :]))
 
-        cases.append((f"{i.text} < {ends[k]}" if ends[k] < total else None, emit))
+        cases.append((compose(f"{i} < {ends[k]}", i) if ends[k] < total else None, emit))
     depth = e.index_depth(index)
     if len(cases) == 1:
         return cases[0][1](depth)
@@ -158,8 +159,8 @@ def _emit_concatenated_load(e: ElementEmitter, node: Node, axis: int, index: tup
     i, flat, first = index[axis], e.flatten_index(index, node.shape), node.inputs[0]
     assert isinstance(i, Expr) and isinstance(flat, Expr)
     e.hazards.is_read = True
-    pointer = f"({i.text} < {first.shape[axis]} ? {bases[0]} : {bases[1]} - {first.size})"
-    return e.declare(node.dtype, ir.Load(pointer, flat.text, (bases[0], bases[1])), max(flat.depth, e.region_depth))
+    pointer = compose(f"({i} < {first.shape[axis]} ? {bases[0]} : {bases[1]} - {first.size})", i, *bases)
+    return e.declare(node.dtype, ir.Load(pointer, flat, (bases[0], bases[1])), max(flat.depth, e.region_depth))
 
 
 def _find_array(e: ElementEmitter, node: Node) -> Storage | None:
@@ -182,7 +183,7 @@ def stack(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
         return e.emit_element(operand, operand_index)
 
     cases: list[Case] = [
-        (f"{i.text} == {k}" if k < last else None, partial(emit, operand=operand))
+        (compose(f"{i} == {k}", i) if k < last else None, partial(emit, operand=operand))
         for k, operand in enumerate(node.inputs)
     ]
     return _emit_cases(e, node, cases, e.index_depth(index))
@@ -190,21 +191,21 @@ def stack(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
 
 def pad(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     operand, value = node.inputs
-    tests: list[str] = []
+    tests = list[str]()
     operand_index: list[Index] = []
     for i, n, (low, _, inner) in zip(index, operand.shape, node.params["padding_config"], strict=True):
         if inner:
             raise NotFusible("padding between elements")
         operand_index.append(e.add_index(i, -int(low)))
-        text = index_text(operand_index[-1])
-        tests.append(f"{text} >= 0 && {text} < {n}")
+        tests.append(f"{operand_index[-1]} >= 0 && {operand_index[-1]} < {n}")
     depth = e.index_depth(index)
 
     def emit(depth: int) -> Expr:
-        indices = [i if isinstance(i, int) else e.declare("int32", i.text, depth) for i in operand_index]
+        indices = [i if isinstance(i, int) else e.declare("int32", i, depth) for i in operand_index]
         return e.emit_element(operand, indices)
 
-    return _emit_cases(e, node, [(" && ".join(tests), emit), (None, lambda depth: e.emit_element(value, ()))], depth)
+    is_inside = compose(" && ".join(tests), *operand_index)
+    return _emit_cases(e, node, [(is_inside, emit), (None, lambda depth: e.emit_element(value, ()))], depth)
 
 
 def tile(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -214,7 +215,7 @@ def tile(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
         if isinstance(i, int):
             operand_index.append(i % n)
         else:
-            operand_index.append(i if n == m else e.declare("int32", f"{i.text} % {n}", i.depth))
+            operand_index.append(i if n == m else e.declare("int32", compose(f"{i} % {n}", i)))
     return e.emit_element(operand, operand_index)
 
 
@@ -229,11 +230,10 @@ def clamp_index(e: ElementEmitter, start: Expr, limit: int, node: Node) -> Index
         return 0
     index_range = value_range(node)
     if index_range is not None and 0 <= index_range[0] <= index_range[1] <= limit:
-        return start if node.dtype == "int32" else e.declare("int32", f"(int){start.text}", start.depth)
+        return start if node.dtype == "int32" else e.declare("int32", compose(f"(int){start}", start))
     if _is_natural(start, node):
         return min(int(start.text), limit)
-    text = f"(int)({start.text} < 0 ? 0 : {start.text} > {limit} ? {limit} : {start.text})"
-    return e.declare("int32", text, start.depth)
+    return e.declare("int32", compose(f"(int)({start} < 0 ? 0 : {start} > {limit} ? {limit} : {start})", start))
 
 
 def dynamic_slice(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -251,9 +251,7 @@ def dynamic_update_slice(e: ElementEmitter, node: Node, index: tuple[Index, ...]
         clamp_index(e, e.emit_element(s, ()), n - m, s)
         for s, n, m in zip(node.inputs[2:], operand.shape, update.shape, strict=True)
     ]
-    return _emit_window(
-        e, node, index, starts, list(update.shape), lambda offsets: e.emit_element(update, offsets), None
-    )
+    return _emit_window(e, node, index, starts, list(update.shape), lambda offsets: e.emit_element(update, offsets))
 
 
 def _emit_window(
@@ -263,10 +261,10 @@ def _emit_window(
     starts: Sequence[Index],
     sizes: Sequence[int],
     read: Callable[[list[Index]], Expr],
-    bounds_test: str | None,
+    bounds_tests: Sequence[Expr] = (),
 ) -> Expr:
     """Emit an element of the first input or, within a window, of the update."""
-    tests = [bounds_test] if bounds_test else []
+    tests = list(bounds_tests)
     depth = e.index_depth([*index, *starts])
     offsets: list[Index] = []
     for i, start, n, size in zip(index, starts, node.shape, sizes, strict=True):
@@ -278,22 +276,22 @@ def _emit_window(
         if size == n and start == 0:
             offsets.append(i)
             continue
-        offset = e.declare("int32", f"{index_text(i)} - {index_text(start)}", depth)
+        offset = e.declare("int32", compose(f"{i} - {start}", i, start), depth)
         offsets.append(offset)
-        tests.append(f"{offset.text} >= 0 && {offset.text} < {size}")
+        tests.append(compose(f"{offset} >= 0 && {offset} < {size}", offset))
     if not tests:
         return read(offsets)
 
     def emit(depth: int) -> Expr:
-        indices = [d if isinstance(d, int) else e.declare("int32", d.text, depth) for d in offsets]
+        indices = [d if isinstance(d, int) else e.declare("int32", d, depth) for d in offsets]
         value = read(indices)
         if node.spec.combiner:
             current = e.emit_element(node.inputs[0], index)
-            return e.declare(node.dtype, combine(node.spec.combiner, node.dtype, current.text, value.text), depth)
+            return e.declare(node.dtype, combine(node.spec.combiner, node.dtype, current, value), depth)
         return value
 
     outside: Case = (None, lambda depth: e.emit_element(node.inputs[0], index))
-    return _emit_cases(e, node, [(" && ".join(tests), emit), outside], depth)
+    return _emit_cases(e, node, [(compose(" && ".join(map(str, tests)), *tests), emit), outside], depth)
 
 
 def gather(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -307,14 +305,14 @@ def gather(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     operand_index: list[Index] = [0 if a in removed else next(offsets) for a in range(len(operand.shape))]
     for a, b in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
         operand_index[a] = batch[b]
-    out_of_bounds = []
+    out_of_bounds = list[Expr]()
     for k, axis in enumerate(numbers.start_index_map):
         limit = operand.shape[axis] - int(sizes[axis])
         start = e.emit_element(indices, (*batch, k))
         # even promised indices are clamped, as XLA does: here one out of bounds would end the process
         operand_index[axis] = e.add_index(operand_index[axis], clamp_index(e, start, limit, indices))
         if "FILL" in mode:
-            out_of_bounds.append(f"{start.text} < 0 || {start.text} > {limit}")
+            out_of_bounds.append(compose(f"{start} < 0 || {start} > {limit}", start))
     if not out_of_bounds:
         return e.emit_element(operand, operand_index)
     value = e.emit_element(operand, operand_index)
@@ -322,8 +320,8 @@ def gather(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     fill = node.params.get("fill_value")
     if fill is None:
         fill = math.nan if node.dtype.startswith("float") else _out_of_bounds_fill(node.dtype)
-    text = f"({' || '.join(out_of_bounds)} ? {c_literal(fill, node.dtype)} : {value.text})"
-    return e.declare(node.dtype, text, max(depth, value.depth))
+    text = f"({' || '.join(map(str, out_of_bounds))} ? {c_literal(fill, node.dtype)} : {value})"
+    return e.declare(node.dtype, compose(text, value, *out_of_bounds), max(depth, value.depth))
 
 
 def _is_natural(start: Expr, node: Node) -> bool:
@@ -334,7 +332,7 @@ def _is_natural(start: Expr, node: Node) -> bool:
 def _trust_index(e: ElementEmitter, start: Expr, node: Node) -> Index:
     if _is_natural(start, node):
         return int(start.text)
-    return e.declare("int32", f"(int){start.text}", start.depth)
+    return e.declare("int32", compose(f"(int){start}", start))
 
 
 def _out_of_bounds_fill(dtype: str) -> int:
@@ -355,7 +353,7 @@ def scatter(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     for axis in range(len(operand.shape)):
         sizes.append(1 if axis in inserted else updates.shape[next(window)])
     starts: list[Index] = [0] * len(operand.shape)
-    bounds_tests = []
+    bounds_tests = list[Expr]()
     for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
         start = e.emit_element(indices, (*[0] * (len(indices.shape) - 1), k))
         limit = operand.shape[axis] - sizes[axis]
@@ -368,7 +366,7 @@ def scatter(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
                 if not 0 <= starts[axis] <= limit:
                     return e.emit_element(operand, index)
             elif "PROMISE" not in mode:
-                bounds_tests.append(f"{start.text} >= 0 && {start.text} <= {limit}")
+                bounds_tests.append(compose(f"{start} >= 0 && {start} <= {limit}", start))
 
     def read(offsets: list[Index]) -> Expr:
         update_index: list[Index] = [0] * len(updates.shape)
@@ -378,4 +376,4 @@ def scatter(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
         assert all(updates.shape[a] == 1 for a in batch_axes)
         return e.emit_element(updates, update_index)
 
-    return _emit_window(e, node, index, starts, sizes, read, " && ".join(bounds_tests) or None)
+    return _emit_window(e, node, index, starts, sizes, read, bounds_tests)

@@ -85,7 +85,8 @@ def explain_kernel(
 ) -> list[tuple[str, list[str]]]:
     """Return what each step of the compiler makes of one generation: a title and the lines of a listing each.
 
-    The steps: array IR, schedule, loop IR, loop IR without dead stores, shared memory, and C. Needs no GPU.
+    The steps: array IR, schedule, loop IR, loop IR without dead stores and with buffered history, shared memory, and C.
+    Needs no GPU.
     """
     options = Options(compute=Compute(dtype=dtype), generations=1)
     task = prepare_task(problem, (algorithm,), resolve_options(problem, options))

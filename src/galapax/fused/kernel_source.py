@@ -15,10 +15,9 @@ from jax.core import ShapedArray
 
 from galapax.fused import loop_ir as ir
 from galapax.fused.array_ir import Node, NotFusible, describe_nodes, postorder
-from galapax.fused.c_expressions import STORAGE_TYPES, c_type, index_text
+from galapax.fused.c_expressions import STORAGE_TYPES, as_expr
 from galapax.fused.cost_model import (
     MAX_BLOCK_THREADS,
-    MAX_BUFFERED_VALUES,
     MAX_CLUSTER_BLOCKS,
     MAX_SERIAL_ROW,
     MAX_SHARED_BYTES,
@@ -26,7 +25,14 @@ from galapax.fused.cost_model import (
 from galapax.fused.element_codegen import TABLE_GENERATIONS, GenerationTable, Resources
 from galapax.fused.graph import Graph
 from galapax.fused.loop_codegen import LoopEmitter
-from galapax.fused.passes import eliminate_dead_stores, padded_bytes, plan_shared_memory
+from galapax.fused.loop_ir import compose
+from galapax.fused.passes import (
+    HISTORY_ROW,
+    buffer_history,
+    eliminate_dead_stores,
+    padded_bytes,
+    plan_shared_memory,
+)
 from galapax.fused.prelude import PRELUDE, read_c
 from galapax.fused.print_c import CudaTarget, HostTarget, print_statements
 from galapax.fused.region_codegen import LoopCarry, RegionBindings, emit_region
@@ -170,9 +176,9 @@ def _emit_generation_loop(builder: LoopEmitter, graph: Graph, body: _GenerationB
     """Emit the loop over generations, its initialisation and its results."""
     row, state = body.row, body.state
     builder.emit(ir.Declare("const int *", "span", f"(const int *)p[{n_inputs}]"))
-    builder.emit(ir.Let("int", "start", "span[0]"))
-    builder.emit(ir.Let("int", "count", "RUN < span[3] ? span[1] : 0"))
-    builder.emit(ir.Let("int", "rows", "span[2]"))
+    builder.emit(ir.Let("int", "start", compose("span[0]", "span")))
+    builder.emit(ir.Let("int", "count", compose("RUN < span[3] ? span[1] : 0", "span")))
+    builder.emit(ir.Let("int", "rows", compose("span[2]", "span")))
     first_output = n_inputs + 1 + len(graph.constants)
     carried_parts = [i for i, varies in enumerate(body.is_carried) if varies]
     loop_carry = LoopCarry(builder, [state[i] for i in carried_parts])
@@ -186,10 +192,11 @@ def _emit_generation_loop(builder: LoopEmitter, graph: Graph, body: _GenerationB
         loop_carry.bind_current()
         builder.generation_table = GenerationTable(body.number, len(builder.scopes) - 1)
         builder.bind(body.number, ["number"])
-        builder.emit(ir.Let("int", "number", "start + g"))
+        builder.emit(ir.Let("int", "number", compose("start + g", "start", "g")))
         if body.stop is not None:
             part, column = body.stop
-            builder.emit(ir.Break(f"{loop_carry.storage[carried_parts.index(part)][column]} != 0"))
+            reason = loop_carry.storage[carried_parts.index(part)][column]
+            builder.emit(ir.Break(compose(f"{reason} != 0", reason)))
         outputs = [body.updated[i] for i in carried_parts]
         builder.bindings.generation_region = graph.top
         if row.size <= MAX_SERIAL_ROW:
@@ -197,15 +204,18 @@ def _emit_generation_loop(builder: LoopEmitter, graph: Graph, body: _GenerationB
             builder.bindings.history_only = row_ids - output_ids
         targets, candidates = loop_carry.find_store_targets(outputs), loop_carry.find_in_place_candidates(outputs)
         emit_region(builder, graph.top, [*outputs, row], targets, candidates)
-        history = HistoryBuffer(builder, row, body.number)
-        history.emit_row()
-        loop_carry.emit_update(outputs)
-        builder.bindings.generation_region = None
         table, builder.generation_table = builder.generation_table, None
+        _emit_history_row(builder, row)
+        builder.generation_table = table
+        loop_carry.emit_update(outputs)
+        builder.bindings.generation_region = builder.generation_table = None
         builder.scopes[-1].body[:0] = table.emit_fill(builder)
         builder.resources.definitions.append(f"#define AHEAD_ROW {table.row_bytes}")
         builder.resources.table_bytes = TABLE_GENERATIONS * table.row_bytes
-    history.emit_end()
+    with builder.loop(ir.For(ir.Axis.HISTORY)):  # of generations that were not computed
+        c = builder.new_name("i")
+        with builder.loop(ir.For(ir.Axis.THREAD, c, row.size)):
+            builder.emit(ir.Store("history", compose(f"g * row + (long long){c} * RUNS", "g", "row", c), "0"))
     for k, (i, storage) in enumerate(zip(carried_parts, loop_carry.storage, strict=True)):
         node = state[i]
         address = f"(({STORAGE_TYPES[node.dtype]} *)p[{first_output + k}] + (long long)RUN * {node.size})"
@@ -304,9 +314,13 @@ def _assemble(builder: LoopEmitter, graph: Graph, n_inputs: int, n_outputs: int)
     _list_statements(resources, "loop IR", builder.scopes[0].body)
     statements, resources.buffers = eliminate_dead_stores(builder.scopes[0].body, resources.buffers)
     _list_statements(resources, "loop IR without dead stores", statements)
+    is_for_gpu = not (shape.for_cpu or shape.is_emulated)
+    if not shape.for_cpu:
+        statements = buffer_history(statements)
+        _list_statements(resources, "loop IR with buffered history", statements)
     block_threads, blocks_per_sm = _choose_block_size(builder)
     memory = _plan_memory(builder, statements, block_threads, blocks_per_sm)
-    target = HostTarget() if shape.for_cpu or shape.is_emulated else CudaTarget(shape.blocks_per_run, block_threads)
+    target = CudaTarget(shape.blocks_per_run, block_threads) if is_for_gpu else HostTarget()
     code = print_statements(statements, target)
     if resources.listings is not None:
         resources.listings.append(("C", code))
@@ -337,79 +351,19 @@ def _assemble(builder: LoopEmitter, graph: Graph, n_inputs: int, n_outputs: int)
     )
 
 
-class HistoryBuffer:
-    """The history of a loop over generations numbered `g` in this chunk. row: the node of one row, (columns, 1)."""
-
-    def __init__(self, e: LoopEmitter, row: Node, generation: Node) -> None:
-        self.e, self.row, self.generation = e, row, generation
-        self._flush: list[ir.Statement] = []  # statements that write the buffered rows
-
-    def emit_row(self) -> None:
-        """Emit the end of a generation: buffer its row, or write it at once if it has too many inputs."""
-        e, row = self.e, self.row
-        row_inputs = None if e.shape.for_cpu or row.size > MAX_SERIAL_ROW else self._find_row_inputs()
-        if row_inputs is not None and sum(n.size for n in row_inputs) <= MAX_BUFFERED_VALUES:
-            self._buffer_row(row_inputs)
-        elif row.size <= MAX_SERIAL_ROW:
-            e.emit(ir.OneThread(self._row_stores("history + g * row"), is_last=bool(e.bindings.history_only)))
-        else:
-            with e.parallel_loop(squeeze_shape(row.shape)) as index:
-                full = e.full_index(row.shape, index)
-                value, offset = e.emit_element(row, full), index_text(e.flatten_index(full, row.shape))
-                e.emit(ir.Store("history", f"g * row + (long long){offset} * RUNS", value.text))
-
-    def _row_stores(self, row_address: str) -> list[ir.Statement]:
-        """Return the stores of a row at an address."""
-        e, row = self.e, self.row
-        values = [e.emit_element(row, e.unflatten_index(c, row.shape)).text for c in range(row.size)]
-        return [ir.Store(f"({row_address})", f"{c}LL * RUNS", value) for c, value in enumerate(values)]
-
-    def _find_row_inputs(self) -> list[Node] | None:
-        """Return the numbers that a row is computed from, or None if it needs arrays."""
-        e, row_inputs, visited, stack = self.e, list[Node](), set[int](), [self.row]
-        while stack:
-            node = stack.pop()
-            if node.id in visited or node.op in ("literal", "input"):
-                continue
-            visited.add(node.id)
-            if isinstance(e.bindings.storage.get(node.id), list):
-                row_inputs += [node] if node is not self.generation else []
-            elif node.id in e.bindings.storage or not node.spec.is_static:
-                return None
-            else:
-                stack.extend(dependencies(node))
-        return row_inputs
-
-    def _buffer_row(self, row_inputs: list[Node]) -> None:
-        """Emit the buffering of a row's inputs, and its flush after every 32nd generation."""
-        e = self.e
-        storage, registers = dict(e.bindings.storage), dict[int, list[str]]()
-        for node in row_inputs:
-            names = [e.new_name("w") for _ in range(node.size)]
-            registers[node.id] = names
-            for name, current in zip(names, e.bindings.storage[node.id], strict=True):
-                e.emit(ir.Declare(c_type(node.dtype), name, "0"), 0)
-                e.emit(ir.If([("LANE == g % BUFFERED_ROWS", [ir.Assign(name, current)])]))
-        with e.hoist_to(0), e.detached_scope() as scope:
-            table, depth = e.generation_table, e.region_depth
-            e.generation_table, e.region_depth = None, len(e.scopes) - 1
-            e.bindings.storage = storage | registers | {self.generation.id: ["number"]}
-            e.emit(ir.Let("int", "number", "start + end - kept + LANE"))
-            e.emit(ir.If([("THE_LAST && LANE < kept", self._row_stores("history + (number - start) * row"))]))
-            e.generation_table, e.region_depth, e.bindings.storage = table, depth, storage
-        self._flush = scope.body
-        self._emit_flush("g % BUFFERED_ROWS == BUFFERED_ROWS - 1", "BUFFERED_ROWS", "g + 1")
-
-    def _emit_flush(self, condition: str, n_rows: str, end: str) -> None:
-        """Emit the flush of the buffered rows, under a condition."""
-        self.e.emit(ir.If([(condition, [ir.Let("int", "kept", n_rows), ir.Let("int", "end", end), *self._flush])]))
-
-    def emit_end(self) -> None:
-        """Emit what follows the last generation: the last flush, and zeros for generations that were not computed."""
-        e = self.e
-        if self._flush:
-            self._emit_flush("g % BUFFERED_ROWS != 0", "g % BUFFERED_ROWS", "g")
-        with e.loop(ir.For(ir.Axis.HISTORY)):
-            c = e.new_name("i")
-            with e.loop(ir.For(ir.Axis.THREAD, c, self.row.size)):
-                e.emit(ir.Store("history", f"g * row + (long long){c} * RUNS", "0"))
+def _emit_history_row(e: LoopEmitter, row: Node) -> None:
+    """Emit the stores of a generation's row: by one thread or, if it is long, by all."""
+    if row.size > MAX_SERIAL_ROW:
+        with e.parallel_loop(squeeze_shape(row.shape)) as index:
+            full = e.full_index(row.shape, index)
+            value, column = e.emit_element(row, full), as_expr(e.flatten_index(full, row.shape))
+            e.emit(ir.Store("history", compose(f"g * row + (long long){column} * RUNS", "g", "row", column), value))
+        return
+    values = [e.emit_element(row, e.unflatten_index(c, row.shape)) for c in range(row.size)]
+    address = ir.Declare(
+        f"{STORAGE_TYPES[row.dtype]} *",
+        HISTORY_ROW,
+        compose("history + (number - start) * row", "history", "number", "start", "row"),
+    )
+    stores = [ir.Store(HISTORY_ROW, f"{c}LL * RUNS", value) for c, value in enumerate(values)]
+    e.emit(ir.OneThread([address, *stores], is_last=bool(e.bindings.history_only)))

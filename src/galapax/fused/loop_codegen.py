@@ -9,9 +9,10 @@ from contextlib import contextmanager
 
 from galapax.fused import loop_ir as ir
 from galapax.fused.array_ir import Node
-from galapax.fused.c_expressions import STORAGE_TYPES, Expr, Index, Storage, c_type, index_text
+from galapax.fused.c_expressions import STORAGE_TYPES, Index, Storage, as_expr, c_type
 from galapax.fused.cost_model import MAX_BLOCK_THREADS, MIN_VECTOR_ROW
 from galapax.fused.element_codegen import ElementEmitter, ThreadLoop
+from galapax.fused.loop_ir import Expr, variable
 from galapax.fused.schedule import squeeze_shape
 
 
@@ -66,8 +67,8 @@ class LoopEmitter(ElementEmitter):
         self, name: str, node: Node, index: Sequence[Index], value: Expr, mask: ir.Mask | None = None
     ) -> None:
         """Emit the store of an element."""
-        offset = index_text(self.flatten_index(index, node.shape))
-        self.emit(ir.Store(name, offset, value.text, STORAGE_TYPES[node.dtype], mask))
+        offset = as_expr(self.flatten_index(index, node.shape))
+        self.emit(ir.Store(name, offset, value, STORAGE_TYPES[node.dtype], mask))
 
     @contextmanager
     def parallel_loop(
@@ -106,10 +107,10 @@ class LoopEmitter(ElementEmitter):
         if self.shape.for_cpu and len(shape) > 1 and shape[-1] >= MIN_VECTOR_ROW:
             r = self.new_name("r")
             with self.loop(ir.For(ir.Axis.SERIAL, r, size // shape[-1])):
-                outer = self.unflatten_index(Expr(r, len(self.scopes) - 1), shape[:-1])
+                outer = self.unflatten_index(variable(r, len(self.scopes) - 1), shape[:-1])
                 loop.variable, loop.extent = i, shape[-1]
                 with self.loop(loop):
-                    yield *outer, Expr(i, len(self.scopes) - 1)
+                    yield *outer, variable(i, len(self.scopes) - 1)
             return
         if group == 1:
             # the compiler would not unroll two turns by itself
@@ -119,7 +120,7 @@ class LoopEmitter(ElementEmitter):
             loop.is_unrolled = is_two_turns and not whole_warps and unroll == 1
             with self.loop(loop):
                 inside = len(self.scopes) - 1
-                index = self.unflatten_index(Expr(i, inside), shape, is_loop_variable=not is_reversed)
+                index = self.unflatten_index(variable(i, inside), shape, is_loop_variable=not is_reversed)
                 is_shared = (
                     axis is ir.Axis.THREAD and not is_reversed and self.shape.blocks_per_run > 1 and not whole_warps
                 )
@@ -132,7 +133,7 @@ class LoopEmitter(ElementEmitter):
         with self.loop(loop):
             depth = len(self.scopes) - 1
             self.current.group = (group, depth)
-            yield self.unflatten_index(Expr(i, depth), shape)
+            yield self.unflatten_index(variable(i, depth), shape)
             self.current.group = None
             self.bindings.prefetched.clear()
 

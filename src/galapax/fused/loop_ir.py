@@ -1,7 +1,8 @@
 """The loop IR: the statements of a kernel, on which passes work before print_c.py writes them as C.
 
-Scalar arithmetic stays a C expression over names. What passes ask about is structure: loops and the axis that they
-run over, branches, barriers and their scope, which array a statement loads from or stores to, and reductions.
+Scalar arithmetic stays a C expression, with the names of the variables that it reads. What passes ask about is
+structure: loops and the axis that they run over, branches, barriers and their scope, reductions, which array a
+statement loads from or stores to, and which variables it reads and sets.
 """
 
 from __future__ import annotations
@@ -64,16 +65,57 @@ class Buffer:
     is_private: bool = False
 
 
+Names = tuple[str, ...]  # of variables, each once
+
+
+class Expr(NamedTuple):
+    """A C expression. names: the variables that it reads. depth: of the innermost scope that it depends on.
+
+    literal: the number that it is, if it is one. load: the load that it is, if it is that of an array in memory.
+    """
+
+    text: str
+    names: Names = ()
+    depth: int = 0
+    literal: float | None = None
+    load: Load | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Scalar = str | Expr  # a plain text is the name of a variable, or reads none
+
+
+def names_of(*scalars: Scalar | int) -> Names:
+    """Return the variables that expressions read."""
+    texts = [s for s in scalars if s and not isinstance(s, int)]
+    return tuple(dict.fromkeys(name for s in texts for name in (s.names if isinstance(s, Expr) else (s,))))
+
+
+def variable(name: str, depth: int = 0) -> Expr:
+    return Expr(name, (name,), depth)
+
+
+def compose(text: str, *operands: Scalar | int) -> Expr:
+    """Return an expression of operands."""
+    return Expr(text, names_of(*operands), max((s.depth for s in operands if isinstance(s, Expr)), default=0))
+
+
 class Load(NamedTuple):
     """An element of an array. pointer: a C expression; arrays: those that it may point to."""
 
-    pointer: str
-    offset: str
+    pointer: Scalar
+    offset: Scalar
     arrays: tuple[str, ...]
 
     @property
     def text(self) -> str:
         return f"{self.pointer}[{self.offset}]"
+
+    @property
+    def names(self) -> Names:
+        return names_of(self.pointer, self.offset)
 
 
 class Lookup(NamedTuple):
@@ -81,6 +123,7 @@ class Lookup(NamedTuple):
 
     text: str
     arrays: tuple[str, ...]
+    names: Names = ()
 
 
 class Take(NamedTuple):
@@ -97,8 +140,12 @@ class Take(NamedTuple):
     is_value: bool = False
     arrays: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> Names:
+        return names_of(self.accumulator)
 
-Value = str | Load | Lookup | Take  # of a statement; a text is a C expression over names
+
+Value = Scalar | Load | Lookup | Take  # of a statement
 
 
 class Mask(NamedTuple):
@@ -107,7 +154,7 @@ class Mask(NamedTuple):
     is_optional: storing where it does not hold would change nothing.
     """
 
-    condition: str
+    condition: Scalar
     is_full: bool = False
     is_optional: bool = False
 
@@ -127,7 +174,7 @@ class Declare:
 
     c_type: str
     name: str
-    value: str = ""
+    value: Scalar = ""
     length: str = ""
 
 
@@ -135,7 +182,7 @@ class Declare:
 class Assign:
     """The assignment to a variable or a register. operator: as in C."""
 
-    target: str
+    target: Scalar
     value: Value
     operator: str = "="
 
@@ -145,7 +192,7 @@ class Store:
     """The store of an element. c_type: what the value is converted to; empty if it has that type."""
 
     array: str
-    offset: str
+    offset: Scalar
     value: Value
     c_type: str = ""
     mask: Mask | None = None
@@ -163,7 +210,7 @@ class Swap:
 
 @dataclass
 class Break:
-    condition: str
+    condition: Scalar
 
 
 @dataclass
@@ -176,10 +223,10 @@ class Call:
     """A call of a function in C. reads, writes: the arrays that it loads from and stores to."""
 
     function: str
-    arguments: tuple[str, ...]
+    arguments: tuple[Scalar, ...]
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    result: str = ""  # type and name of a constant that receives its value
+    result: str = ""  # name of a constant of type int that receives its value
 
 
 @dataclass
@@ -199,10 +246,10 @@ class Accumulate:
     operation: str
     accumulator: str
     variable: str
-    value: str
+    value: Scalar
     position: str = ""  # the accumulator of the position of an argmin or argmax
-    value_position: str = ""
-    condition: str = ""
+    value_position: Scalar = ""
+    condition: Scalar = ""
     is_repeated: bool = False
 
 
@@ -255,8 +302,8 @@ class For:
     is_unrolled: bool = False
     has_atomics: bool = False
     whole_warps: bool = False
-    start: str = "0"
-    end: str = ""
+    start: Scalar = "0"
+    end: Scalar = ""
     turn: str = ""
     is_redundant: bool = False
 
@@ -270,7 +317,7 @@ class For:
 class If:
     """Branches: a condition and what it guards; the condition of an `else` is empty."""
 
-    branches: list[tuple[str, list[Statement]]]
+    branches: list[tuple[Scalar, list[Statement]]]
 
 
 @dataclass
@@ -311,8 +358,10 @@ def _describe_value(value: object) -> str:
             return f"load {value.text}"
         case Lookup():
             return value.text
+        case Expr():
+            return value.text
         case Mask():
-            return value.condition
+            return str(value.condition)
         case Take():
             return f"{value.operation} from slot {value.slot}, {value.broadcast.name.lower()}"
         case tuple():

@@ -1,4 +1,4 @@
-"""Passes on the loop IR: dead stores, and which arrays share bytes of shared memory.
+"""Passes on the loop IR: dead stores, history in registers, and which arrays share bytes of shared memory.
 
 Arrays whose live ranges do not overlap share the same bytes. A live range goes from the first to the last access,
 widened to enclosing loops. Between the live ranges of two arrays at one address there must be a barrier.
@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from galapax.fused import loop_ir as ir
 from galapax.fused.c_expressions import ALIGNMENT_BYTES, ITEM_BYTES
+from galapax.fused.cost_model import MAX_BUFFERED_VALUES
+
+HISTORY_ROW = "columns"  # the address of a generation's row, in the statements that store it
 
 
 def padded_bytes(buffer: ir.Buffer) -> int:
@@ -59,7 +62,7 @@ def arrays_written(statement: ir.Statement) -> tuple[str, ...]:
 
 
 def _arrays_of(value: ir.Value) -> tuple[str, ...]:
-    return () if isinstance(value, str) else value.arrays
+    return () if isinstance(value, ir.Scalar) else value.arrays
 
 
 def eliminate_dead_stores(
@@ -85,6 +88,146 @@ def filter_statements(statements: Sequence[ir.Statement], keep: Callable[[ir.Sta
         if keep(statement):
             result.append(statement)
     return result
+
+
+def names_read(statements: Sequence[ir.Statement]) -> ir.Names:
+    """Return the variables that statements read, but for those that they declare."""
+    return _free_names(statements, _own_reads)
+
+
+def names_set(statements: Sequence[ir.Statement]) -> ir.Names:
+    """Return the variables that statements declare or assign, but for those inside loops and branches."""
+    return _free_names(statements, _own_sets) + tuple(name for s in statements for name in _own_declarations(s))
+
+
+def _free_names(statements: Sequence[ir.Statement], own_names: Callable[[ir.Statement], ir.Names]) -> ir.Names:
+    names, declared = dict[str, None](), set[str]()
+    for statement in statements:
+        names |= dict.fromkeys(own_names(statement))
+        declared.update(_own_declarations(statement))
+        hidden = (statement.variable, statement.element, statement.turn) if isinstance(statement, ir.For) else ()
+        for body in bodies_of(statement):
+            names |= dict.fromkeys(name for name in _free_names(body, own_names) if name not in hidden)
+    return tuple(name for name in names if name not in declared)
+
+
+def _own_declarations(statement: ir.Statement) -> ir.Names:
+    match statement:
+        case ir.Let() | ir.Declare():
+            return ir.names_of(statement.name)
+        case ir.Accumulator():
+            return ir.names_of(statement.name, statement.position)
+        case ir.Call():
+            return ir.names_of(statement.result)
+    return ()
+
+
+def _own_sets(statement: ir.Statement) -> ir.Names:
+    match statement:
+        case ir.Assign():
+            return ir.names_of(statement.target)
+        case ir.Accumulate() | ir.Reduce():
+            return ir.names_of(statement.accumulator, statement.position)
+        case ir.Swap():
+            return ir.names_of(statement.first, statement.second)
+        case ir.For(axis=ir.Axis.GENERATION | ir.Axis.HISTORY):
+            return ("g",)
+    return ()
+
+
+def _own_reads(statement: ir.Statement) -> ir.Names:
+    match statement:
+        case ir.Let() | ir.Declare():
+            return _value_names(statement.value)
+        case ir.Assign():
+            return _value_names(statement.value) + ir.names_of(statement.target)
+        case ir.Store():
+            condition = "" if statement.mask is None else statement.mask.condition
+            return _value_names(statement.value) + ir.names_of(statement.array, statement.offset, condition)
+        case ir.Swap():
+            return ir.names_of(statement.first, statement.second)
+        case ir.Break():
+            return ir.names_of(statement.condition)
+        case ir.Call():
+            return ir.names_of(*statement.arguments)
+        case ir.Accumulate():
+            s = statement
+            return ir.names_of(s.accumulator, s.position, s.variable, s.value, s.value_position, s.condition)
+        case ir.Reduce():
+            return ir.names_of(statement.accumulator, statement.position)
+        case ir.For(axis=ir.Axis.GENERATION):
+            return "g", "count"
+        case ir.For(axis=ir.Axis.HISTORY):
+            return "g", "rows"
+        case ir.For():
+            return ir.names_of(statement.start, statement.end)
+        case ir.If():
+            return ir.names_of(*(condition for condition, _ in statement.branches))
+    return ()
+
+
+def _value_names(value: ir.Value) -> ir.Names:
+    return ir.names_of(value) if isinstance(value, str) else value.names
+
+
+def buffer_history(statements: Sequence[ir.Statement]) -> list[ir.Statement]:
+    """Keep what 32 rows of history are computed from in registers, one generation a lane, and write the rows together.
+
+    That needs a row which one thread computes from a few constants of its generation, such as results of reductions.
+    """
+    loop = next((s for s in statements if isinstance(s, ir.For) and s.axis is ir.Axis.GENERATION), None)
+    inner = [] if loop is None else loop.body
+    row = next((s for s in inner if isinstance(s, ir.OneThread) and _stores_history(s)), None)
+    if loop is None or row is None:
+        return list(statements)
+    arithmetic = {s.name: s for s in loop.body if isinstance(s, ir.Let) and isinstance(s.value, ir.Scalar)}
+    types = {
+        s.name: s.c_type
+        for s in loop.body
+        if isinstance(s, ir.Declare) or (isinstance(s, ir.Let) and isinstance(s.value, ir.Take))
+    }
+    varying, names, stack = names_set(loop.body), dict[str, None](), list(names_read(row.body))
+    while stack:  # what the row is computed from
+        name = stack.pop()
+        if name in varying and name not in names:
+            names[name] = None
+            stack.extend(names_read([arithmetic[name]]) if name in arithmetic else ())
+    inputs = [name for name in names if name not in arithmetic]
+    if len(inputs) > MAX_BUFFERED_VALUES or not types.keys() >= set(inputs):
+        return list(statements)
+    registers = {name: f"w_{name}" for name in inputs}
+    declarations = [ir.Declare(types[name], register, "0") for name, register in registers.items()]
+    computed = [s for name, s in arithmetic.items() if name in names and name != "number"]
+    is_own = ir.compose("LANE == g % BUFFERED_ROWS", "g")
+    keep = [ir.If([(is_own, [ir.Assign(register, name)])]) for name, register in registers.items()]
+    # there the names of the row mean the generation of each lane
+    renamed = [ir.Let("int", "number", ir.compose("start + end - kept + LANE", "start", "end", "kept"))]
+    if any("g" in names_read([s]) for s in computed):
+        renamed.append(ir.Let("int", "g", ir.compose("number - start", "number", "start")))
+    renamed += [ir.Let(types[name], name, register) for name, register in registers.items()]
+
+    def flush(condition: str, n_rows: str, end: str) -> ir.If:
+        span = [ir.Let("int", "kept", ir.compose(n_rows, "g")), ir.Let("int", "end", ir.compose(end, "g"))]
+        rows = ir.If([(ir.compose("THE_LAST && LANE < kept", "kept"), row.body)])
+        return ir.If([(ir.compose(condition, "g"), [*span, *renamed, *computed, rows])])
+
+    is_full = flush("g % BUFFERED_ROWS == BUFFERED_ROWS - 1", "BUFFERED_ROWS", "g + 1")
+    rest = flush("g % BUFFERED_ROWS != 0", "g % BUFFERED_ROWS", "g")
+    loop.body = _replace_statement(loop.body, row, [*keep, is_full])
+    for statement in reversed(computed):  # what only the row needs
+        if not any(statement.name in names_read([s]) for s in loop.body):
+            loop.body = _replace_statement(loop.body, statement, [])
+    return _replace_statement(statements, loop, [*declarations, loop, rest])
+
+
+def _replace_statement(
+    statements: Sequence[ir.Statement], old: ir.Statement, new: Sequence[ir.Statement]
+) -> list[ir.Statement]:
+    return [t for s in statements for t in (new if s is old else (s,))]
+
+
+def _stores_history(statement: ir.OneThread) -> bool:
+    return any(isinstance(s, ir.Store) and s.array == HISTORY_ROW for s in statement.body)
 
 
 @dataclass(eq=False)

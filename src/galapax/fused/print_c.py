@@ -243,7 +243,7 @@ def _print_line(statement: ir.Statement, target: Target) -> str:
         case ir.Barrier(scope):
             return target.print_barrier(scope)
         case ir.Call():
-            result = f"{statement.result} = " if statement.result else ""
+            result = f"const int {statement.result} = " if statement.result else ""
             return f"{result}{_call(statement.function, *statement.arguments)};"
         case ir.Accumulator():
             return target.print_accumulator(statement)

@@ -11,23 +11,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial, reduce
 
 from galapax.fused import loop_ir as ir
 from galapax.fused.array_ir import Kind, Node, NotFusible
 from galapax.fused.c_expressions import (
     TYPE_SUFFIXES,
-    Expr,
     Index,
+    as_expr,
     c_literal,
     c_type,
     combine,
     element_key,
     identity_element,
-    index_text,
 )
 from galapax.fused.cost_model import MAX_PREFETCHED_VALUES, MAX_UNROLLED_STEPS
 from galapax.fused.element_codegen import ElementEmitter
 from galapax.fused.loop_codegen import LoopEmitter
+from galapax.fused.loop_ir import Expr, compose, variable
 from galapax.fused.schedule import (
     axis_lengths,
     is_cooperative_reduction,
@@ -50,8 +51,8 @@ def prefetch_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) 
         k, registers = e.new_name("k"), e.new_name("h")
         e.emit(ir.Declare(c_type(load.dtype), registers, length=str(n_turns)))
         with e.loop(ir.For(ir.Axis.GROUP, k, reduction_length(node), group=e.current.group[0], is_unrolled=True)):
-            value = e.emit_element(load, _operand_index(node, index, [Expr(k, len(e.scopes) - 1)]))
-            e.emit(ir.Assign(f"{registers}[turn_{k}]", value.text))
+            value = e.emit_element(load, _operand_index(node, index, [variable(k, len(e.scopes) - 1)]))
+            e.emit(ir.Assign(compose(f"{registers}[turn_{k}]", registers, k), value))
         prefetched.append((load, registers))
     e.bindings.prefetched[element_key(node, index)] = prefetched
 
@@ -79,7 +80,7 @@ def _open_step_loops(
         loops.enter_context(e.loop(loop))
         depths.append(len(e.scopes) - 1)
     with loops:
-        yield [Expr(name, depth) for name, depth in zip(names, depths, strict=True)]
+        yield [variable(name, depth) for name, depth in zip(names, depths, strict=True)]
 
 
 def emit_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -95,11 +96,8 @@ def emit_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> E
         terms = [e.emit_element(operand, _operand_index(node, index, step)) for step in steps]
         depth = max([depth, *(term.depth for term in terms)])
         if not terms:
-            return e.declare(node.dtype, identity_element(operation, node.dtype), depth)
-        text = terms[0].text
-        for term in terms[1:]:
-            text = combine(operation, node.dtype, text, term.text)
-        return e.declare(node.dtype, text, depth)
+            return e.declare(node.dtype, Expr(identity_element(operation, node.dtype)), depth)
+        return e.declare(node.dtype, reduce(partial(combine, operation, node.dtype), terms), depth)
     accumulator = e.new_name("s")
     with e.hoist_to(depth):
         c_operation = f"{operation}_{TYPE_SUFFIXES[node.dtype]}"
@@ -110,13 +108,15 @@ def emit_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> E
         with _open_step_loops(e, lengths, is_shared, ir.Fold(c_operation, accumulator), is_unrolled) as inner:
             element = _operand_index(node, index, inner)
             for load, registers in prefetched:
-                value = f"FETCHED({registers}, {index_text(inner[-1])}, {e.emit_element(load, element).text})"
+                loaded = e.emit_element(load, element)
+                value = compose(f"FETCHED({registers}, {inner[-1]}, {loaded})", registers, inner[-1], loaded)
                 e.scopes[-1].values[element_key(load, element)] = e.declare(load.dtype, value, len(e.scopes) - 1)
             term = e.emit_element(operand, element)
-            e.emit(ir.Accumulate(c_operation, accumulator, index_text(inner[-1]), term.text))
+            e.emit(ir.Accumulate(c_operation, accumulator, str(inner[-1]), term))
         if is_shared:
-            e.emit(ir.Assign(accumulator, f"group_{c_operation}({accumulator}, GROUP({group_size}))"))
-    return Expr(accumulator, depth)
+            total = compose(f"group_{c_operation}({accumulator}, GROUP({group_size}))", accumulator)
+            e.emit(ir.Assign(accumulator, total))
+    return variable(accumulator, depth)
 
 
 def emit_arg_extreme(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -127,14 +127,15 @@ def emit_arg_extreme(e: ElementEmitter, node: Node, index: tuple[Index, ...]) ->
     comparison = f"later_{node.spec.combiner}_{TYPE_SUFFIXES[operand.dtype]}"
     with e.hoist_to(depth):
         first = e.emit_element(operand, (*index[:axis], 0, *index[axis:]))
-        e.emit(ir.Declare(c_type(operand.dtype), extreme, first.text))
+        e.emit(ir.Declare(c_type(operand.dtype), extreme, first))
         e.emit(ir.Declare("int", position, "0"))
         with _open_step_loops(e, [n]) as (k,):
             assert isinstance(k, Expr)
             other = e.emit_element(operand, (*index[:axis], k, *index[axis:]))
-            update: list[ir.Statement] = [ir.Assign(extreme, other.text), ir.Assign(position, k.text)]
-            e.emit(ir.If([(f"{comparison}({other.text}, {extreme}, {position})", update)]))
-    return Expr(position, depth)
+            update: list[ir.Statement] = [ir.Assign(extreme, other), ir.Assign(position, k)]
+            is_better = compose(f"{comparison}({other}, {extreme}, {position})", other, extreme, position)
+            e.emit(ir.If([(is_better, update)]))
+    return variable(position, depth)
 
 
 def emit_dot(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
@@ -149,7 +150,7 @@ def emit_dot(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     index_a, index_b = index[batches : batches + len(free_a)], index[batches + len(free_a) :]
     lengths = [a.shape[i] for i in left]
 
-    def emit_term(inner: Sequence[Index]) -> str:
+    def emit_term(inner: Sequence[Index]) -> Expr:
         element_a: list[Index] = [0] * len(a.shape)
         element_b: list[Index] = [0] * len(b.shape)
         for axes, values, element in (
@@ -158,7 +159,7 @@ def emit_dot(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
         ):  # fmt: skip
             for axis, value in zip(axes, values, strict=True):
                 element[axis] = value
-        return combine("mul", node.dtype, e.emit_element(a, element_a).text, e.emit_element(b, element_b).text)
+        return combine("mul", node.dtype, e.emit_element(a, element_a), e.emit_element(b, element_b))
 
     depth, accumulator = e.index_depth(index), e.new_name("s")
     with e.hoist_to(depth):
@@ -166,23 +167,23 @@ def emit_dot(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
         e.emit(ir.Accumulator(c_type(node.dtype), accumulator, c_literal(0, node.dtype)))
         with _open_step_loops(e, lengths, fold=ir.Fold(c_operation, accumulator)) as inner:
             term = emit_term(inner)
-            e.emit(ir.Accumulate(c_operation, accumulator, index_text(inner[-1]), term))
-    return Expr(accumulator, depth)
+            e.emit(ir.Accumulate(c_operation, accumulator, str(inner[-1]), term))
+    return variable(accumulator, depth)
 
 
 def emit_serial_scan(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> Expr:
     """Emit an element of a short scan: each thread accumulates up to its own position."""
     operand, axis, operation = node.inputs[0], node.params["axis"], node.spec.combiner
     depth, accumulator, k = e.index_depth(index), e.new_name("s"), e.new_name("k")
-    position = index_text(index[axis])
-    start, end = (position, str(node.shape[axis] - 1)) if node.params["reverse"] else ("0", position)
+    position, last = as_expr(index[axis]), Expr(str(node.shape[axis] - 1))
+    start, end = (position, last) if node.params["reverse"] else (Expr("0"), position)
     with e.hoist_to(depth):
         e.emit(ir.Declare(c_type(node.dtype), accumulator, identity_element(operation, node.dtype)))
         with e.loop(ir.For(ir.Axis.SERIAL, k, start=start, end=end)):
-            inner = Expr(k, len(e.scopes) - 1)
+            inner = variable(k, len(e.scopes) - 1)
             term = e.emit_element(operand, (*index[:axis], inner, *index[axis + 1 :]))
-            e.emit(ir.Assign(accumulator, combine(operation, node.dtype, accumulator, term.text)))
-    return Expr(accumulator, depth)
+            e.emit(ir.Assign(accumulator, combine(operation, node.dtype, accumulator, term)))
+    return variable(accumulator, depth)
 
 
 def _operand_index(node: Node, index: Sequence[Index], inner: Sequence[Index]) -> tuple[Index, ...]:
@@ -242,7 +243,7 @@ def list_folds(root: Node, accumulators: Accumulators) -> list[ir.Fold]:
 
 
 def accumulate(
-    e: LoopEmitter, root: Node, index: Sequence[Index], accumulators: Accumulators, guard: str, is_repeated: bool
+    e: LoopEmitter, root: Node, index: Sequence[Index], accumulators: Accumulators, guard: ir.Scalar, is_repeated: bool
 ) -> None:
     """Emit the accumulation of the elements at one point of a loop. is_repeated: the turn has accumulated others."""
     operand, axes = root.inputs[0], [int(a) for a in root.params["axes"]]
@@ -265,15 +266,17 @@ def _accumulate_element(
     root: Node,
     element: list[Index],
     axes: list[int],
-    guard: str,
+    guard: ir.Scalar,
     is_repeated: bool,
     best: str,
     best_position: str,
 ) -> None:
     term = e.emit_element(root.inputs[0], element)
     # a thread visits positions in ascending order
-    positions = (best_position, index_text(element[axes[0]])) if _has_position(root) else ("", "")
-    e.emit(ir.Accumulate(_c_operation(root), best, e.current.variable, term.text, *positions, guard, is_repeated))
+    update = ir.Accumulate(_c_operation(root), best, e.current.variable, term, condition=guard, is_repeated=is_repeated)
+    if _has_position(root):
+        update.position, update.value_position = best_position, as_expr(element[axes[0]])
+    e.emit(update)
 
 
 def _c_operation(root: Node) -> str:

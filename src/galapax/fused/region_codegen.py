@@ -15,12 +15,11 @@ from galapax.fused.array_ir import Kind, Node, Region
 from galapax.fused.c_expressions import (
     ITEM_BYTES,
     STORAGE_TYPES,
-    Expr,
     Index,
     Storage,
+    as_expr,
     c_type,
     element_key,
-    index_text,
 )
 from galapax.fused.collectives import count_plane_words, emit_bitplanes
 from galapax.fused.cost_model import (
@@ -34,6 +33,7 @@ from galapax.fused.cost_model import (
     SECTOR_BYTES,
 )
 from galapax.fused.loop_codegen import LoopEmitter
+from galapax.fused.loop_ir import Expr, compose
 from galapax.fused.reductions import (
     Accumulators,
     accumulate,
@@ -187,15 +187,16 @@ class _RegionEmitter:
             folds=folds,
             whole_warps=whole_warps,
         ) as index:
-            depth, stores, points = len(e.scopes) - 1, [], [(index, "" if leader is None else leader.condition)]
+            depth, stores = len(e.scopes) - 1, []
+            points: list[tuple[tuple[Index, ...], ir.Scalar]] = [(index, "" if leader is None else leader.condition)]
             for step in range(1, unroll):  # the last elements may be computed twice, but must not be accumulated twice
                 n_turns = f"{math.prod(shape)}" if group == 1 else f"{math.prod(shape)} * GROUP({group})"
-                i = turn = e.declare("int32", f"NEXT({e.current.variable}, {step}, {n_turns})", depth)
+                v = e.current.variable
+                i = turn = e.declare("int32", compose(f"NEXT({v}, {step}, {n_turns})", v), depth)
                 if group > 1:
-                    i = e.declare("int32", f"(int)((u32){turn.text} / GROUP({group}))", depth)
-                leader_test = "lane == 0 && " if group > 1 else ""
-                guard = f"{leader_test}{turn.text} != {e.current.variable}"
-                points.append((e.unflatten_index(i, shape, is_loop_variable=group == 1), guard))
+                    i = e.declare("int32", compose(f"(int)((u32){turn} / GROUP({group}))", turn), depth)
+                test = f"{'lane == 0 && ' if group > 1 else ''}{turn} != {v}"
+                points.append((e.unflatten_index(i, shape, is_loop_variable=group == 1), compose(test, turn, v)))
                 e.record_row_counter(points[-1][0], turn.text)
             for index, _ in points if e.shape.blocks_per_run > 1 else ():
                 prefetch_loads(e, roots, index, group)
@@ -206,7 +207,7 @@ class _RegionEmitter:
                 for element in e.thread_elements(root.shape, thread_axes(root), index):
                     value = e.emit_root(root, tuple(element))
                     if value.depth < depth and root.size > 1 and value.literal is not None:
-                        value = e.declare(root.dtype, value.text, depth)
+                        value = e.declare(root.dtype, value, depth)
                     stores += [(name, root, element, value) for name in targets_of[root.id][1]]
                     e.scopes[-1].values[element_key(root, element)] = value
             # stores come last, so that the compiler may move loads up: it cannot tell that arrays do not alias
@@ -279,7 +280,8 @@ def changed_value(e: LoopEmitter, name: str, root: Node, index: Sequence[Index],
         return value
     if not e.is_emitted(operand, tuple(index)):
         return value
-    return Expr(f"CHANGED({e.emit_element(operand, index).text}, {value.text})", value.depth)
+    changed = e.emit_element(operand, index)
+    return compose(f"CHANGED({changed}, {value})", changed, value)._replace(depth=value.depth)
 
 
 def in_place_mask(e: LoopEmitter, name: str, root: Node, index: Sequence[Index]) -> ir.Mask | None:
@@ -290,7 +292,7 @@ def in_place_mask(e: LoopEmitter, name: str, root: Node, index: Sequence[Index])
     condition = root.inputs[0]
     test = e.emit_element(condition, tuple(index) if condition.shape else ())
     is_uniform = test.depth < len(e.scopes) - 1  # the same for a whole row
-    return ir.Mask(f"{'' if root.inputs[2] is operand else '!'}{test.text}", is_optional=not is_uniform)
+    return ir.Mask(compose(f"{'' if root.inputs[2] is operand else '!'}{test}", test), is_optional=not is_uniform)
 
 
 def is_redundant_loop(e: LoopEmitter, roots: list[Node]) -> bool:
@@ -372,7 +374,7 @@ class LoopCarry:
             if isinstance(storage, list):
                 for i, name in enumerate(storage):
                     element = self.e.emit_element(value, self.e.unflatten_index(i, node.shape))
-                    self.e.emit(ir.Assign(name, element.text))
+                    self.e.emit(ir.Assign(name, element))
             else:
                 with self.e.parallel_loop(squeeze_shape(value.shape), counts_for_width=False) as index:
                     full = self.e.full_index(value.shape, index)
@@ -407,18 +409,18 @@ class LoopCarry:
     def emit_update(self, outputs: Sequence[Node]) -> None:
         """Emit the end of an iteration: assign the registers, swap the buffers, and a barrier if needed."""
         e = self.e
-        new_texts = []
+        new_values = list[list[Expr]]()
         for node, storage, out in zip(self.nodes, self.storage, outputs, strict=True):
             if isinstance(storage, list) and out is not node:
                 indices = [e.unflatten_index(i, out.shape) for i in range(len(storage))]
-                new_texts.append([e.emit_element(out, index).text for index in indices])
+                new_values.append([e.emit_element(out, index) for index in indices])
             else:
-                new_texts.append([])
+                new_values.append([])
         assignments: list[ir.Assign] = []
-        for node, storage, texts in zip(self.nodes, self.storage, new_texts, strict=True):
-            for name, text in zip(storage if texts else (), texts, strict=True):
+        for node, storage, values in zip(self.nodes, self.storage, new_values, strict=True):
+            for name, value in zip(storage if values else (), values, strict=True):
                 new = e.new_name("n")
-                e.emit(ir.Let(c_type(node.dtype), new, text))
+                e.emit(ir.Let(c_type(node.dtype), new, value))
                 assignments.append(ir.Assign(name, new))
         for assignment in assignments:
             e.emit(assignment)
@@ -456,7 +458,8 @@ def emit_while(e: LoopEmitter, node: Node) -> None:
         loop_carry.bind_current()
         condition, *outputs = region.outputs
         emit_region(e, region, [condition], {})
-        e.emit(ir.Break(f"!{e.emit_element(condition, ()).text}"))
+        goes_on = e.emit_element(condition, ())
+        e.emit(ir.Break(compose(f"!{goes_on}", goes_on)))
         emit_region(e, region, outputs, loop_carry.find_store_targets(outputs))
         loop_carry.emit_update(outputs)
     e.emit_barrier()
@@ -482,8 +485,9 @@ def emit_scan_loop(e: LoopEmitter, node: Node) -> None:
             with e.parallel_loop(squeeze_shape(out.shape)) as index:
                 full = e.full_index(out.shape, index)
                 value = e.emit_element(out, full)
-                offset = f"({position}) * {out.size} + {index_text(e.flatten_index(full, out.shape))}"
-                e.emit(ir.Store(name, offset, value.text, STORAGE_TYPES[out.dtype]))
+                column = as_expr(e.flatten_index(full, out.shape))
+                offset = compose(f"({position}) * {out.size} + {column}", c, column)
+                e.emit(ir.Store(name, offset, value, STORAGE_TYPES[out.dtype]))
         loop_carry.emit_update(outputs)
     e.bindings.output_storage[node.id] = [*loop_carry.storage, *(name for _, name in rows)]
 
@@ -501,9 +505,9 @@ def emit_cond(e: LoopEmitter, node: Node) -> None:
             storage.append(e.allocate(out.size, out.dtype))
     branch_index = e.emit_element(node.inputs[0], ())
     last = len(regions) - 1
-    branches = []
+    branches = list[tuple[ir.Scalar, list[ir.Statement]]]()
     for number, region in enumerate(regions):
-        test = "" if number == last else f"{branch_index.text} <= {number}"
+        test: ir.Scalar = "" if number == last else compose(f"{branch_index} <= {number}", branch_index)
         with e.detached_scope() as scope, RegionBindings(e):
             targets: dict[int, list[str]] = {}
             for out, target in zip(region.outputs, storage, strict=True):
@@ -512,7 +516,7 @@ def emit_cond(e: LoopEmitter, node: Node) -> None:
             emit_region(e, region, region.outputs, targets)
             for out, target in zip(region.outputs, storage, strict=True):
                 for i, name in enumerate(target if isinstance(target, list) else ()):
-                    e.emit(ir.Assign(name, e.emit_element(out, e.unflatten_index(i, out.shape)).text))
+                    e.emit(ir.Assign(name, e.emit_element(out, e.unflatten_index(i, out.shape))))
         branches.append((test, scope.body))
     e.emit(ir.If(branches))
     e.emit_barrier()
