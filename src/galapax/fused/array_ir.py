@@ -47,6 +47,17 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
+class Packing:
+    """How whole warps store elements other than one by one, in a loop of their own.
+
+    count_words: the words that an array takes. emit_store: emits the store of an element's value into an array.
+    """
+
+    count_words: Callable[[Node], int]
+    emit_store: Callable[[Any, str, Node, Any], None]
+
+
+@dataclass(frozen=True)
 class OpSpec:
     """An operation, as the compiler knows it.
 
@@ -55,7 +66,7 @@ class OpSpec:
     the range of an integer result. map_axes: see `schedule.map_axes`. combiner: the C function that combines
     two elements, or two partial results. keeps_order: elements stay in row-major order. is_static: which elements are
     read depends on the index alone. forwards_loads: an element is one of the first operand's. is_unique:
-    never merged with an equal node. is_stored: always an array in memory.
+    never merged with an equal node. is_stored: always an array in memory. packing: see there.
     """
 
     kind: Kind
@@ -71,6 +82,7 @@ class OpSpec:
     forwards_loads: bool = False
     is_unique: bool = False
     is_stored: bool = False
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True, eq=False)

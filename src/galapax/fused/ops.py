@@ -14,7 +14,7 @@ from typing import Any
 from galapax.fused import array_ir as ranges
 from galapax.fused import c_expressions as c
 from galapax.fused import collectives, index_maps, reductions, region_codegen, schedule
-from galapax.fused.array_ir import Kind, OpSpec
+from galapax.fused.array_ir import Kind, OpSpec, Packing
 from galapax.fused.cost_model import DEAR
 
 
@@ -209,6 +209,8 @@ OPS: dict[str, OpSpec] = {
     "cond": _control_flow(region_codegen.emit_cond),
     # arrays that are always stored
     "alloc": _elementwise(c.same, is_unique=True, is_stored=True),
-    "bitplanes": _elementwise(c.same, is_stored=True),
+    "bitplanes": _elementwise(
+        c.same, is_stored=True, packing=Packing(collectives.count_plane_words, collectives.emit_bitplanes)
+    ),
 }
 UNSUPPORTED = OpSpec(Kind.MOVE)  # an operation without an entry: refused if its elements are needed

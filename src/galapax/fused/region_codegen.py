@@ -21,7 +21,6 @@ from galapax.fused.c_expressions import (
     c_type,
     element_key,
 )
-from galapax.fused.collectives import count_plane_words, emit_bitplanes
 from galapax.fused.cost_model import (
     MAX_BLOCK_THREADS,
     MAX_BRANCHLESS_RUNS,
@@ -169,11 +168,11 @@ class _RegionEmitter:
         group = choose_group_size(e, shape, roots, per_block)
         leader = None if group == 1 else ir.Mask("lane == 0", is_full=True)
         targets_of: dict[int, tuple[Node, list[str]]] = {}
-        whole_warps = roots[0].op == "bitplanes"
+        whole_warps = roots[0].spec.packing is not None
         unroll = 1 if whole_warps else choose_unroll(e.shape, shape, group, per_block)
         for root in roots:
             if not is_cooperative_reduction(root):
-                size = count_plane_words(root) if root.op == "bitplanes" else root.size
+                size = root.size if root.spec.packing is None else root.spec.packing.count_words(root)
                 names = self.targets.get(root.id) or [e.allocate(size, root.dtype, per_block)]
                 targets_of[root.id] = root, names
         reductions = [root for root in roots if is_cooperative_reduction(root)]
@@ -212,8 +211,8 @@ class _RegionEmitter:
                     e.scopes[-1].values[element_key(root, element)] = value
             # stores come last, so that the compiler may move loads up: it cannot tell that arrays do not alias
             for name, root, element, value in stores:
-                if root.op == "bitplanes":
-                    emit_bitplanes(e, name, root, value)
+                if root.spec.packing is not None:
+                    root.spec.packing.emit_store(e, name, root, value)
                 else:
                     mask = leader or in_place_mask(e, name, root, element)
                     changed = changed_value(e, name, root, element, value) if mask else value
@@ -244,7 +243,7 @@ def group_into_loops(e: LoopEmitter, roots: list[Node]) -> list[list[Node]]:
     """Group the roots of a stage that one loop computes."""
     by_domain: dict[tuple[tuple[int, ...], bool, bool], list[Node]] = {}
     for root in roots:
-        key = (loop_shape(root), is_redundant_scatter(e.shape, root), root.op == "bitplanes")
+        key = (loop_shape(root), is_redundant_scatter(e.shape, root), root.spec.packing is not None)
         by_domain.setdefault(key, []).append(root)
     is_split = e.shape.blocks_per_run > 1 or e.shape.for_cpu
     return [loop for group in by_domain.values() for loop in (split_by_reductions(e, group) if is_split else [group])]
@@ -317,7 +316,7 @@ def choose_unroll(launch: LaunchShape, shape: tuple[int, ...], group: int, per_b
 def choose_group_size(e: LoopEmitter, shape: tuple[int, ...], roots: list[Node], per_block: bool) -> int:
     """Return how many threads share an element of a loop with reductions."""
     launch = e.shape
-    if launch.for_cpu or roots[0].op == "bitplanes":
+    if launch.for_cpu or roots[0].spec.packing is not None:
         return 1
     length = longest_inner_reduction(roots, e.bindings.available, launch.min_group_steps)
     size = math.prod(shape)

@@ -562,10 +562,11 @@ def _find_stage(root: Node, roots: set[int], stage_of: dict[int, int], available
         if node.kind is Kind.OUTPUT:
             node, mapped_axes = node.inputs[0], None
         if node.id in stage_of and node.id in roots:
-            # no barrier is needed for an element that the same thread computed; bit planes have a loop of their own
+            # no barrier is needed for what the same thread computed; packed elements have a loop of their own
             is_same_loop = mapped_axes == thread_axes(node) and loop_shape(node) == shape
             is_thread_local = not (is_collective(node) or is_cooperative_reduction(node))
-            is_same_thread = is_same_loop and is_thread_local and "bitplanes" not in (root.op, node.op)
+            is_packed = root.spec.packing is not None or node.spec.packing is not None
+            is_same_thread = is_same_loop and is_thread_local and not is_packed
             stage = max(stage, stage_of[node.id] + (0 if is_separate or is_same_thread else 1))
             continue
         stack.extend((n, None if mapped_axes is None else map_axes(node, n, mapped_axes)) for n in dependencies(node))
