@@ -275,7 +275,9 @@ def test_raise_ends_the_run(path):
 @pytest.mark.parametrize("path", params(PATHS, quick={"scenarios"}))
 def test_resample_puts_other_points_in_place_of_failed_ones_and_counts_them(path):
     worst, again = PATHS[path](on_failure="worst"), PATHS[path](on_failure="resample")
-    assert again.nfev > worst.nfev and again.n_failed > 0 and again.x[0] <= 1.0
+    assert again.n_failed > 0 and again.x[0] <= 1.0
+    if path != "min-max":  # whose refinement takes as many evaluations as it needs
+        assert again.nfev > worst.nfev
     assert (again.population[:, 0] <= 1.0).mean() > (worst.population[:, 0] <= 1.0).mean() - 1e-9
     if "min-max" not in path and "shrinks" not in path:  # each fresh point follows one that failed
         final = again.n_failed - (again.nfev - worst.nfev)
