@@ -192,15 +192,15 @@ def test_a_worker_builds_its_model_once_and_evaluates_as_the_driver_does():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("population", "tolerance"), [(12, 0.0), (None, 1e-4)], ids=["population", "models"])
-def test_workers_find_the_same_design(population, tolerance):
+@pytest.mark.parametrize(("algorithm", "tolerance"), [("de", 0.0), (None, 1e-4)], ids=["population", "models"])
+def test_workers_find_the_same_design(algorithm, tolerance):
     """With a population after the same points; models ask for as many points at a time as there are workers."""
     pytest.importorskip("pebble")
     alone = build_bowl()
     apart = bowl(max_evaluations=60, workers=2, build_problem=build_bowl)
     apart.setup()
     for problem in (alone, apart):
-        problem.driver.run_settings["population"] = population
+        problem.driver.run_settings["algorithm"] = algorithm
         problem.run_driver()
     x, other = (problem.driver.galapax_result.x for problem in (alone, apart))
     np.testing.assert_allclose(x, other, rtol=0, atol=tolerance)

@@ -119,17 +119,16 @@ class GalapaxDriver(Driver):
             objectives=objectives if len(objectives) > 1 else None,
             blackbox=True,
         )
-        settings = {"x0": self._initial_point(variables), "callback": evaluate.is_raised, **self.run_settings}
+        settings = {
+            "algorithm": self.options["algorithm"],
+            "max_evaluations": self.options["max_evaluations"],
+            "seed": self.options["seed"],
+            "workers": workers,
+            "x0": self._initial_point(variables),
+            "callback": evaluate.is_raised,
+        }
         try:
-            result = minimize(
-                problem,
-                None,
-                self.options["algorithm"],
-                max_evaluations=self.options["max_evaluations"],
-                seed=self.options["seed"],
-                workers=workers,
-                **settings,
-            )
+            result = minimize(problem, **settings | self.run_settings)
         finally:
             self._problem().model._clear_iprint()
             evaluate.reraise()
