@@ -128,7 +128,7 @@ def test_tracks_of_runs_that_agree_and_of_those_that_do_not(monkeypatch):
     assert once.violation.strides == (0,) and once.best_run == 1
     assert twice.best.tolist() == [2.5, 1.0, 2.0] and twice.generations.tolist() == [7, 5, 7]
     assert twice.failed.tolist() == [0, 2, 0] and np.isnan(twice.hypervolume).all()
-    assert {column.dtype for column in vars(twice).values()} == {np.dtype("int64"), np.dtype("float64")}
+    assert {column.dtype for column in twice} == {np.dtype("int64"), np.dtype("float64")}
 
 
 def test_small_arrays_are_sent_once_and_distinguished(counted):

@@ -217,7 +217,7 @@ class HostEngine:
                 slice_values[name][rows] = values[span]
             missed = np.zeros(rows.shape, np.int64)
             missed[rows] = self.box.missed[span]
-            slice_.track.skipped = slice_.track.skipped + missed.sum(axis=1)
+            slice_.track = slice_.track._replace(skipped=slice_.track.skipped + missed.sum(axis=1))
             out.append(slice_values)
             start = span.stop
         return out
@@ -328,7 +328,7 @@ class AsyncHostEngine(HostEngine):
                 if self.n_unsent > 0:
                     box.send(row)
                     self.n_unsent -= 1
-        slice_.track.skipped = slice_.track.skipped + (n - n_evaluated)
+        slice_.track = slice_.track._replace(skipped=slice_.track.skipped + (n - n_evaluated))
         n_failed_total = np.zeros((1, len(points)), pending.state.candidates.dtype)
         n_failed_total[0, 0] = n_failed + n - n_evaluated
         slice_.carry, rows, packed_summary = self.clock.call(

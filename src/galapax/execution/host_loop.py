@@ -34,8 +34,10 @@ from galapax.execution.state import (
     arrays_to_host,
     build_outcome,
     concatenate_chunks,
+    join_runs,
     keep_on_device,
     merge_snapshots,
+    take_runs,
     to_host,
     truncate,
 )
@@ -88,7 +90,7 @@ class Slice:
     @property
     def active_track(self) -> Track:
         """The tracks of its active rows."""
-        return self.track if len(self.active_rows) == len(self.cells) else self.track.rows(self.active_rows)
+        return self.track if len(self.active_rows) == len(self.cells) else take_runs(self.track, self.active_rows)
 
 
 class Engine(Protocol):
@@ -259,7 +261,7 @@ def run_batch(
     context.pending = lambda: _checkpoint_now(engine, slices, 0, {})
     generation = _begin_or_restore(engine, slices, checkpoint)
     snapshots: dict[int, list[Population]] = {} if checkpoint is None else dict(checkpoint.snapshots)
-    track = Track.join([slice_.active_track for slice_ in slices])
+    track = join_runs([slice_.active_track for slice_ in slices])
     track = track if between is None else between.all_gather(track)
     device_seconds, (length, seconds) = 0.0, (0, 0.0) if context.callback else engine.pace(slices)
     if generation >= limit or bool((track.reason != RUNNING).all()):  # the checkpoint was written at its end
@@ -277,7 +279,7 @@ def run_batch(
             max_length = min(max_length, context.pace - generation % context.pace)
         length = min(planned_length, limit - generation, snapshot_generation - generation, max_length)
         if context.journal is not None:  # used by the host engine alone: compiled ones overwrite the carries
-            before_chunk = [replace(b, track=replace(b.track), history=list(b.history)) for b in slices]
+            before_chunk = [replace(b, history=list(b.history)) for b in slices]
             context.pending = partial(_checkpoint_now, engine, before_chunk, generation, dict(snapshots))
         if between is not None:
             length = min(length, between.generations_until(generation))
@@ -290,7 +292,7 @@ def run_batch(
             finished = _advance(
                 engine, slices, running, generation + 1, length, keep_history, generation + length >= limit
             )
-        before, track = track, Track.join([slice_.active_track for slice_ in slices])
+        before, track = track, join_runs([slice_.active_track for slice_ in slices])
         if between is not None:
             track = between.all_gather(track)
         seconds = time.perf_counter() - start - (engine.clock.compile_seconds - compile_seconds_before)
@@ -347,7 +349,7 @@ def _checkpoint_now(
     history = [concatenate_chunks(slice_.history) for slice_ in slices]
     for slice_, rows in zip(slices, history, strict=True):
         slice_.history = [] if rows is None else [rows]
-    carries, tracks = [arrays_to_host(slice_.carry) for slice_ in slices], [replace(slice_.track) for slice_ in slices]
+    carries, tracks = [arrays_to_host(slice_.carry) for slice_ in slices], [slice_.track for slice_ in slices]
     return BatchCheckpoint(
         generation, carries, tracks, history, dict(snapshots), engine.memory(), *_batch_sizes(slices)
     )
@@ -377,7 +379,8 @@ def _finish_batch(
     finished = jax.device_get(engine.finish(slices)) if finished is None else finished
     outcomes = [build_outcome(slice_, slice_finished) for slice_, slice_finished in zip(slices, finished, strict=True)]
     total = Outcome.join(outcomes, stopped=stop, device_seconds=device_seconds)
-    total = replace(total, snapshots=merge_snapshots([snapshots]))
+    if snapshots:
+        total = replace(total, snapshots=merge_snapshots([snapshots]))
     if context.journal is not None and stop is None:
         total = replace(total, history=to_host(total.history))
         context.journal.finish_batch(total)
@@ -408,11 +411,11 @@ def _advance(
     for chunk_summaries in zip(
         *summaries, strict=True
     ):  # of all slices at once, as each small operation takes its time
-        track = Track.join([slice_.track for slice_ in running]).add(
+        track = join_runs([slice_.track for slice_ in running]).add(
             chunk_summaries[0] if len(chunk_summaries) == 1 else np.concatenate(chunk_summaries, axis=1)
         )
         for slice_, end in zip(running, ends, strict=True):
-            slice_.track = track.rows(slice(end - len(slice_.cells), end))
+            slice_.track = take_runs(track, slice(end - len(slice_.cells), end))
     for i, slice_ in enumerate(running if keep_history else []):
         slice_.history.append(truncate(rows[i], count) if fetch_history else DeviceChunk(slice_.last_rows, count))
     return finished

@@ -29,7 +29,7 @@ from galapax.execution.batch_runner import Group
 from galapax.execution.host_loop import BatchView, RunContext, Slice
 from galapax.execution.observers import ChunkView
 from galapax.execution.search import REASON, Carry, Search, active_state, run_axes
-from galapax.execution.state import BatchCheckpoint, Outcome, Track, merge_populations, to_host
+from galapax.execution.state import BatchCheckpoint, Outcome, Track, join_runs, merge_populations, to_host
 from galapax.execution.task import Task
 from galapax.metrics.indicators import non_dominated
 from galapax.numerics import devices, random
@@ -94,7 +94,7 @@ class Migration:
         return checkpoint._replace(carries=carries, tracks=tracks, history=history, snapshots=snapshots)
 
     def all_gather(self, track: Track) -> Track:
-        return Track.join(devices.all_gather_object(track)) if self.share.is_distributed else track
+        return join_runs(devices.all_gather_object(track)) if self.share.is_distributed else track
 
     def agree_on_stop(self, stop: Stop | None) -> Stop | None:
         reasons = devices.all_gather_object(stop) if self.share.is_distributed else [stop]
@@ -279,6 +279,7 @@ def _merge_outcome(task: Task, islands: Outcome, n_islands: int) -> Outcome:
         stopped=islands.stopped,
         device_seconds=islands.device_seconds,
         sizes=islands.sizes[: len(runs)],
+        refinements=islands.refinements[: len(runs)],
         snapshots={g: _merge_populations(population, n_islands) for g, population in islands.snapshots.items()},
     )
 
@@ -294,7 +295,7 @@ def _merge_populations(population: Population, n_islands: int) -> Population:
 
 def _merge_fronts(fronts: list[Population]) -> Population:
     """Merge the fronts of a run's islands: what is not dominated among all of them."""
-    merged: Population = jax.tree.map(lambda *a: np.concatenate(a), *fronts)
+    merged = join_runs(fronts)
     if merged.violation is not None and len(merged.violation):  # an island may not have found a feasible point
         least = merged.violation == merged.violation.min()
         merged = jax.tree.map(lambda a: a[least], merged)

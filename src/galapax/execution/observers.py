@@ -35,6 +35,7 @@ from galapax.execution.state import (
     Outcome,
     Track,
     first_best,
+    take_runs,
 )
 from galapax.execution.task import Task
 from galapax.metrics.indicators import non_dominated
@@ -125,7 +126,7 @@ class ChunkView:
             return HistorySample(record, median, None)
         ends = [0, *self._ends.tolist()]
         best_of_runs = [
-            self._best_by_row(slice_, chosen, generations[a:b], before.rows(slice(a, b)))
+            self._best_by_row(slice_, chosen, generations[a:b], take_runs(before, slice(a, b)))
             for slice_, a, b in zip(self._slices, ends[:-1], ends[1:], strict=True)
         ]
         sample = np.linspace(0, len(generations) - 1, min(len(generations), MAX_RUNS)).astype(int)

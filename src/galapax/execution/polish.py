@@ -221,8 +221,7 @@ def apply_polish(task: Task, total: Outcome, polish: Polish) -> Outcome:
     # the search had converged, to another point, and now the answer has, too
     converged = polish.converged & (track.reason == STOP_CODES[Stop.ELSEWHERE])
     reason = np.where(converged, STOP_CODES[Stop.TOLERANCE], track.reason)
-    new_track = replace(
-        track,
+    new_track = track._replace(
         best=polish.best,
         violation=polish.violation,
         evaluations=track.evaluations + polish.evaluations,
@@ -233,11 +232,10 @@ def apply_polish(task: Task, total: Outcome, polish: Polish) -> Outcome:
     if rows is not None:
         changes = (polish.evaluations, polish.better, polish.best, polish.x, polish.violation)
         history = append_history_row(rows, task.columns, track.generations, *changes)
-    earlier_rows = total.refinements or [[] for _ in total.x]
-    refinements = [
-        [*rows, int(n)] if n_evaluations else rows
-        for rows, n, n_evaluations in zip(earlier_rows, track.generations, polish.evaluations, strict=True)
-    ]
+        refinements = [
+            [*rows, int(n)] if n_evaluations else rows
+            for rows, n, n_evaluations in zip(total.refinements, track.generations, polish.evaluations, strict=True)
+        ]
     agreement = total.agreement
     if agreement:  # of a point that was no minimum yet, no search has found what follows from it
         eps = float(np.finfo(task.dtype).eps)
@@ -409,10 +407,10 @@ def estimate_answers(
     reason = np.where(reason == codes[1], STOP_CODES[Stop.TOLERANCE], reason)
     reason = np.where(is_estimated & (best <= task.rules.target), codes[0], reason)
     rows = to_host(total.history)
-    new_track = replace(
-        track, best=best, evaluations=track.evaluations + evaluations, failed=track.failed + failed, reason=reason
+    new_track = track._replace(
+        best=best, evaluations=track.evaluations + evaluations, failed=track.failed + failed, reason=reason
     )
-    history, refinements = None, total.refinements or [[] for _ in total.x]
+    history, refinements = None, total.refinements
     if rows is not None:
         history = append_history_row(rows, task.columns, track.generations, evaluations, is_estimated, best, x)
         refinements = [[*earlier, int(n)] for earlier, n in zip(refinements, track.generations, strict=True)]
@@ -449,8 +447,7 @@ def _estimate_fronts(
         fronts[row] = fronts[row]._replace(objectives=means[rows])
         if task.rules.reference is not None:
             hypervolume[row] = indicators.hypervolume(means[rows], task.rules.reference)
-    track = replace(
-        total.track,
+    track = total.track._replace(
         evaluations=total.track.evaluations + evaluations,
         failed=total.track.failed + failed,
         hypervolume=hypervolume,
@@ -502,7 +499,7 @@ def recheck_answers(task: Task, total: Outcome, numbers: np.ndarray, box: BlackB
         best[row], intervals[row] = _estimate_value(task, box, total.x[row], values)
         reason[row] = STOP_CODES[Stop.BUDGET]
     history = _add_to_last_row(task, total, evaluations - track.evaluations)
-    new_track = replace(track, best=best, evaluations=evaluations, failed=failed, reason=reason)
+    new_track = track._replace(best=best, evaluations=evaluations, failed=failed, reason=reason)
     if not is_random.any():
         return replace(total, track=new_track, history=history)
     estimate = Estimate(intervals, evaluations - track.evaluations, track.best, values_at_x)

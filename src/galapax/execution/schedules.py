@@ -40,7 +40,16 @@ from galapax.execution.host_loop import BatchView, RunContext
 from galapax.execution.observers import ChunkView
 from galapax.execution.polish import apply_polish, precompile_polish, refine_best_points, why_not_polishable
 from galapax.execution.search import LastSamples
-from galapax.execution.state import Outcome, Survivors, Track, best_of_run, merge_populations, to_host
+from galapax.execution.state import (
+    Outcome,
+    Survivors,
+    Track,
+    best_of_run,
+    join_runs,
+    merge_populations,
+    take_runs,
+    to_host,
+)
 from galapax.execution.task import Task, trace_task
 from galapax.numerics import random
 from galapax.numerics.compile_cache import PROGRAMS, CompileTimer
@@ -199,7 +208,7 @@ def refinement_rows(run: RestartState) -> list[int]:
     """List the rows of a run's history that are refinements by the gradient and not generations."""
     rows, offset = [], 0
     for outcome in run.outcomes:
-        rows += [offset + row for row in (outcome.refinements or [[]])[0]]
+        rows += [offset + row for row in outcome.refinements[0]]
         offset += int(outcome.track.generations[0])
     return rows
 
@@ -212,7 +221,7 @@ def search_rows(run: RestartState) -> list[int]:
 
 def find_track(run: RestartState) -> Track:
     """Return the track of a run's finished searches, with the reason why it ended, if it has."""
-    return replace(run.track, reason=np.array([STOP_CODES[run.stop]])) if run.stop in STOP_CODES else run.track
+    return run.track._replace(reason=np.array([STOP_CODES[run.stop]])) if run.stop in STOP_CODES else run.track
 
 
 def add_search(earlier: Track, latest: Track) -> Track:
@@ -243,9 +252,9 @@ def merge_searches(
     longest = max((len(rows) for rows in histories), default=0)
     padded = [np.pad(rows, ((0, longest - len(rows)), (0, 0)), "edge") for rows in histories]
     best = [min(run.outcomes, key=lambda outcome: (outcome.track.violation[0], outcome.track.best[0])) for run in runs]
-    track = Track.join([find_track(run) for run in runs])
+    track = join_runs([find_track(run) for run in runs])
     return Outcome(
-        track=replace(track, mean=np.array([outcome.track.mean[0] for outcome in best])),
+        track=track._replace(mean=np.array([outcome.track.mean[0] for outcome in best])),
         history=np.stack(padded) if padded else None,
         x=np.concatenate([outcome.x for outcome in best]),
         populations=populations,
@@ -277,7 +286,7 @@ def _merge_last(runs: list[RestartState], best: list[Outcome]) -> LastSamples:
         rows = np.arange(n_points) % last.points.shape[1]  # so many of each run
         rivals = jnp.asarray(np.stack(centres[1 : 1 + MAX_RIVALS])[None])
         samples.append(last._replace(points=last.points[:, rows], violation=last.violation[:, rows], rivals=rivals))
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *samples)
+    return join_runs(samples)
 
 
 def _merge_snapshots(run: RestartState) -> dict[int, Population]:
@@ -503,16 +512,13 @@ class RestartSchedule:
         batch = [group.searches[run].state for run in runs]
         row_numbers = {state.row: i for i, state in enumerate(self.states)}
         rows = np.array([row_numbers[state.row] for state in batch])
-        finished = Track.join([find_track(state) for state in self.states])
+        finished = join_runs([find_track(state) for state in self.states])
 
         def to_runs(now: Track) -> Track:
-            batch_track = add_search(finished.rows(rows), now)
-            columns = {}
-            for name, value in vars(finished).items():
-                value = value.copy()
-                value[rows] = getattr(batch_track, name)
-                columns[name] = value
-            return Track(**columns)
+            track = Track._make(column.copy() for column in finished)
+            for column, values in zip(track, add_search(take_runs(finished, rows), now), strict=True):
+                column[rows] = values
+            return track
 
         def read_survivors(chunk: ChunkView, run: int) -> Population:
             """Read the survivors of a run's present search, and the best points of its earlier ones."""
@@ -611,7 +617,7 @@ def _refine_outcome(task: Task, context: RunContext, outcome: Outcome, evaluatio
         refined.track.reason,
     )
     mean = np.where(converged, refined.track.best + polish.expected_gain, track.mean)
-    new_track = replace(refined.track, reason=reason, generations=track.generations + 1, mean=mean)
+    new_track = refined.track._replace(reason=reason, generations=track.generations + 1, mean=mean)
     return replace(refined, track=new_track, polish=None)
 
 

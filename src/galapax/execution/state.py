@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from galapax.core.algorithm import Forecast
 from galapax.core.errors import InputError
 from galapax.core.problem import FAILED_COLUMN, HISTORY_FIRST_COLUMN, Columns, Population, Record
 from galapax.core.restarts import Agreement
-from galapax.core.space import NumberArray
 from galapax.core.stop import RUNNING, Stop
 from galapax.execution.search import REASON, Finished, LastSamples, StopState
 from galapax.numerics import compile_cache, devices
@@ -25,40 +24,14 @@ if TYPE_CHECKING:
     from galapax.execution.host_loop import Slice
 
 
-N_INTEGER_COLUMNS = (
-    4  # of a packed ChunkSummary: integers in the bits of floats, since one array is fetched faster than two
-)
-
-
-class ChunkSummary(NamedTuple, Generic[NumberArray]):
-    """What the host needs of each run after a chunk, (R,), so that the history can stay on the device."""
-
-    generations: NumberArray
-    failed: NumberArray
-    evaluations: NumberArray
-    reason: NumberArray  # see core/stop.py
-    best: NumberArray
-    violation: NumberArray
-    feasible_share: NumberArray  # of the survivors; 1 without constraints
-    hypervolume: NumberArray  # NaN without a reference point
-    mean: NumberArray  # value of the survivors, the first objective
-
-    def pack(self, dtype: np.dtype) -> Array:
-        integer = f"int{8 * dtype.itemsize}"
-        counts = [lax.bitcast_convert_type(c.astype(integer), dtype) for c in self[:N_INTEGER_COLUMNS]]
-        return jnp.stack([*counts, *self[N_INTEGER_COLUMNS:]])
-
-    @staticmethod
-    def unpack(rows: np.ndarray) -> ChunkSummary[np.ndarray]:
-        """Unpack a summary (9, R), in NumPy."""
-        counts = rows[:N_INTEGER_COLUMNS].view(f"int{8 * rows.itemsize}")
-        return ChunkSummary(*counts, *rows[N_INTEGER_COLUMNS:])
+N_INTEGER_COLUMNS = 4  # of a chunk's packed numbers: integers in the bits of floats, as one array is fetched faster
 
 
 def summarize_chunk(
     columns: Columns, history: Array, n_generations: Array | np.int32, stop_state: StopState | None
 ) -> tuple[Array, Array]:
-    """Return the columns of a chunk's history that users see, (g, columns, R), and its packed ChunkSummary.
+    """Return the columns of a chunk's history that users see, (g, columns, R), and the numbers that `Track.add` takes,
+    (9, R), so that the history can stay on the device.
 
     n_generations: rows that the running runs computed; those beyond are zeros. Rows that a finished run did not
     compute have `active` 0.
@@ -83,9 +56,10 @@ def summarize_chunk(
     if not columns.shape.constrained:
         violation, feasible_share = jnp.where(jnp.isfinite(best), 0.0, jnp.inf).astype(dtype), jnp.ones_like(best)
     hypervolume = jnp.full_like(best, jnp.nan) if last.hypervolume is None else last.hypervolume
-    packed = ChunkSummary(
-        n_generations, counts[0], counts[1], reason, best, violation, feasible_share, hypervolume, last.mean[0]
-    ).pack(dtype)
+    integers = (n_generations, counts[0], counts[1], reason)  # in the order of a Track's columns
+    bits = [lax.bitcast_convert_type(c.astype(f"int{8 * dtype.itemsize}"), dtype) for c in integers]
+    values = (best, violation, feasible_share, hypervolume, last.mean[0])
+    packed = jnp.stack([*bits, *map(jnp.asarray, values)])
     return history[:, HISTORY_FIRST_COLUMN:], packed
 
 
@@ -194,26 +168,25 @@ def _runs_first(rows: np.ndarray, generations: np.ndarray, n_generations: int | 
     return np.take_along_axis(history, last[:, :, None], axis=1)
 
 
-@dataclass
-class Track:
-    """What the host knows of each run, all (R,), accumulated from chunk summaries."""
+class Track(NamedTuple):
+    """What the host knows of each run, all (R,), of all chunks so far."""
 
     generations: np.ndarray
+    failed: np.ndarray
     evaluations: np.ndarray
+    reason: np.ndarray  # why it is finished, see core/stop.py
     best: np.ndarray
     violation: np.ndarray
-    failed: np.ndarray
-    reason: np.ndarray  # why it is finished, see core/stop.py
-    skipped: np.ndarray  # points of the last generation that Ctrl-C left unevaluated
     feasible_share: np.ndarray  # of the survivors; 1 without constraints
     hypervolume: np.ndarray  # NaN without a reference point
     mean: np.ndarray  # value of the survivors, the first objective
+    skipped: np.ndarray  # points of the last generation that Ctrl-C left unevaluated
 
     @staticmethod
     def start(runs: int) -> Track:
         zeros, worst = _broadcast_scalar(0, runs), _broadcast_scalar(np.inf, runs)
         share, hypervolume = _broadcast_scalar(1.0, runs), _broadcast_scalar(np.nan, runs)
-        return Track(zeros, zeros, worst, worst, zeros, zeros, zeros, share, hypervolume, worst)
+        return Track(zeros, zeros, zeros, zeros, worst, worst, share, hypervolume, worst, zeros)
 
     @property
     def merit(self) -> np.ndarray:
@@ -226,36 +199,32 @@ class Track:
         """The run with the best value, feasible ones first."""
         return first_best(self.violation, self.merit)
 
-    def add(self, summary: np.ndarray) -> Track:
-        """Return the track after a chunk with this packed summary."""
-        new = ChunkSummary.unpack(summary)
+    def add(self, packed: np.ndarray) -> Track:
+        """Return the track after a chunk, of which `summarize_chunk` packed these numbers (9, R)."""
+        integers = packed[:N_INTEGER_COLUMNS].view(f"int{8 * packed.itemsize}")
+        new = Track._make([*integers, *packed[N_INTEGER_COLUMNS:], self.skipped])
         has_moved = new.generations > 0
         all_moved = bool(has_moved.all())
 
         def latest(new: np.ndarray, old: np.ndarray) -> np.ndarray:
             return _widen(new) if all_moved else np.where(has_moved, new, old)
 
-        return Track(
-            generations=self.generations + new.generations,
-            evaluations=self.evaluations + new.evaluations,
-            best=latest(new.best, self.best),
-            violation=latest(new.violation, self.violation),
-            failed=self.failed + new.failed,
-            reason=_widen(new.reason),
-            skipped=self.skipped,
-            feasible_share=latest(new.feasible_share, self.feasible_share),
-            hypervolume=latest(new.hypervolume, self.hypervolume),
-            mean=latest(new.mean, self.mean),
-        )
+        counts = (self.generations + new.generations, self.failed + new.failed, self.evaluations + new.evaluations)
+        values = map(latest, new[N_INTEGER_COLUMNS:-1], self[N_INTEGER_COLUMNS:-1])
+        return Track._make([*counts, _widen(new.reason), *values, self.skipped])
 
-    def rows(self, chosen: slice | np.ndarray) -> Track:
-        return Track(*(column[chosen] for column in vars(self).values()))
 
-    @staticmethod
-    def join(tracks: list[Track]) -> Track:
-        if len(tracks) == 1:
-            return tracks[0]
-        return Track(*(np.concatenate([getattr(p, f.name) for p in tracks]) for f in fields(Track)))
+Rows = TypeVar("Rows")  # a tree of arrays with a row for each run
+
+
+def take_runs(rows: Rows, chosen: slice | np.ndarray) -> Rows:
+    """Return the rows of these runs."""
+    return jax.tree.map(lambda a: a[chosen], rows)
+
+
+def join_runs(pieces: Sequence[Rows]) -> Rows:
+    """Concatenate the rows of several groups of runs."""
+    return pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *a: np.concatenate(a), *pieces)
 
 
 MIN_RUNS_TO_BROADCAST = 1000  # runs from which memory counts
@@ -314,9 +283,6 @@ class Polish(NamedTuple):
     smooth: np.ndarray  # (R,) bool: the gradient agreed with the function
     converged: np.ndarray  # (R,) bool: it ended by itself and not for want of evaluations
 
-    def rows(self, chosen: slice | np.ndarray) -> Polish:
-        return Polish(*(column[chosen] for column in self))
-
     def __str__(self) -> str:
         n_better, n_evaluations = int(self.better.sum()), int(self.evaluations.sum())
         text = f"{n_better} of {len(self.better)} runs refined, in {n_evaluations} evaluations"
@@ -330,12 +296,10 @@ class Estimate(NamedTuple):
     interval: np.ndarray  # (R, 2) 95 % confidence interval of the mean at x; NaN where there is none
     evaluations: np.ndarray  # (R,) that it took
     merit: np.ndarray  # (R,) by which the best run is chosen, from values that are in no estimate; less is better
-    values_at_x: np.ndarray | None = (
-        None  # (R, 2) of a black box, the two values at x which showed that they are random
-    )
+    values_at_x: np.ndarray | None = None  # (R, 2), of a black box: the two which showed that they are random
 
-    def rows(self, chosen: slice | np.ndarray) -> Estimate:
-        return Estimate(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
+
+LISTS_BY_RUN = ("fronts", "sizes", "agreement", "by_method", "refinements", "further_searches")  # empty, or (R,)
 
 
 @dataclass
@@ -373,26 +337,15 @@ class Outcome:
 
     def of_runs(self, chosen: slice | np.ndarray) -> Outcome:
         """Return the outcome of these runs. The history ends with the longest of them."""
-        track = self.track.rows(chosen)
-        fronts = [self.fronts[r] for r in np.arange(len(self.x))[chosen]] if self.fronts else []
-        polish, rows = self.polish, int(track.generations.max(initial=0))
-        if isinstance(polish, Polish):
-            polish, rows = polish.rows(chosen), rows + 1
-        rows += self.estimate is not None
-        whole_history = to_host(self.history)
-        history = None if whole_history is None else whole_history[chosen, :rows]
-        opponents = None if self.opponents is None else self.opponents[chosen]
-        snapshots = {g: jax.tree.map(lambda a: a[chosen], population) for g, population in self.snapshots.items()}
-        fields: dict[str, Any] = {
-            "x": self.x[chosen], "fronts": fronts, "opponents": opponents, "polish": polish, "snapshots": snapshots,
-            "last": None if self.last is None else jax.tree.map(lambda a: a[chosen], self.last),
-            "forecast": None if self.forecast is None else jax.tree.map(lambda a: a[chosen], self.forecast),
-            "estimate": None if self.estimate is None else self.estimate.rows(chosen),
-        }  # fmt: skip
-        for name in ("sizes", "agreement", "refinements", "further_searches", "by_method"):
-            per_run = getattr(self, name)
-            fields[name] = [per_run[r] for r in np.arange(len(self.x))[chosen]] if per_run else []
-        return replace(self, track=track, history=history, **fields)
+        track, is_polished = take_runs(self.track, chosen), isinstance(self.polish, Polish)
+        n_rows = int(track.generations.max(initial=0)) + is_polished + (self.estimate is not None)
+        history = to_host(self.history)
+        names = ("x", "opponents", "snapshots", "last", "forecast", "estimate", *["polish"] * is_polished)
+        fields = take_runs({name: getattr(self, name) for name in names}, chosen)
+        for name in LISTS_BY_RUN:
+            values = getattr(self, name)
+            fields[name] = [values[r] for r in np.arange(len(self.x))[chosen]] if values else []
+        return replace(self, track=track, history=None if history is None else history[chosen, :n_rows], **fields)
 
     @staticmethod
     def join(batches: list[Outcome], stopped: Stop | None = None, device_seconds: float = 0.0) -> Outcome:
@@ -400,40 +353,27 @@ class Outcome:
         stopped = stopped or next((b.stopped for b in batches if b.stopped is not None), None)
         seconds = device_seconds + sum(b.device_seconds for b in batches)
         if len(batches) == 1:
-            return replace(batches[0], stopped=stopped, device_seconds=seconds)
+            is_same = stopped is batches[0].stopped and not device_seconds
+            return batches[0] if is_same else replace(batches[0], stopped=stopped, device_seconds=seconds)
         populations: dict[int, Survivors] = {}
         for batch in batches:
             for cell, survivors_of_cell in batch.populations.items():
                 populations[cell] = min(
                     populations.get(cell, survivors_of_cell), survivors_of_cell, key=lambda survivors: survivors.rank
                 )
-        opponents = [b.opponents for b in batches if b.opponents is not None]
+        fields: dict[str, Any] = {name: [value for b in batches for value in getattr(b, name)] for name in LISTS_BY_RUN}
+        for name in ("x", "opponents", "last", "forecast"):
+            pieces = [piece for b in batches if (piece := getattr(b, name)) is not None]
+            fields[name] = join_runs(pieces) if pieces else None
         return Outcome(
-            track=Track.join([b.track for b in batches]),
+            track=join_runs([b.track for b in batches]),
             history=_merge_histories([history for b in batches if (history := to_host(b.history)) is not None]),
-            x=np.concatenate([b.x for b in batches]),
             populations=populations,
-            fronts=[front for b in batches for front in b.fronts],
-            opponents=np.concatenate(opponents) if opponents else None,
             stopped=stopped,
             device_seconds=seconds,
-            sizes=[widths for b in batches for widths in b.sizes],
-            agreement=[agreement for b in batches for agreement in b.agreement],
-            by_method=[counts for b in batches for counts in b.by_method],
             snapshots=merge_snapshots([{g: [population] for g, population in b.snapshots.items()} for b in batches]),
-            refinements=[rows for b in batches for rows in b.refinements or [[] for _ in b.x]],
-            further_searches=[rows for b in batches for rows in b.further_searches],
-            last=_join_last([b.last for b in batches if b.last is not None]),
-            forecast=_join_forecasts([b.forecast for b in batches if b.forecast is not None]),
+            **fields,
         )
-
-
-def _join_forecasts(forecasts: list[Forecast]) -> Forecast | None:
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *forecasts) if forecasts else None
-
-
-def _join_last(samples: list[LastSamples]) -> LastSamples | None:
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *samples) if samples else None
 
 
 def best_of_run(outcome: Outcome, row: int) -> Population:
@@ -454,8 +394,7 @@ def merge_populations(populations: list[Population]) -> Population:
 def merge_snapshots(snapshots: Sequence[dict[int, list[Population]]]) -> dict[int, Population]:
     """Concatenate the populations (R, n, ...) of each generation, over batches or slices."""
     generations = sorted({g for by_generation in snapshots for g in by_generation})
-    merged = {g: [p for by_generation in snapshots for p in by_generation.get(g, [])] for g in generations}
-    return {g: jax.tree.map(lambda *a: np.concatenate(a), *populations) for g, populations in merged.items()}
+    return {g: join_runs([p for by_generation in snapshots for p in by_generation.get(g, [])]) for g in generations}
 
 
 def _merge_histories(histories: list[np.ndarray]) -> np.ndarray | None:
@@ -476,7 +415,9 @@ def build_outcome(slice_: Slice, finished: Finished) -> Outcome:
         rows_of_cell = slice_.active_rows[cells[slice_.active_rows] == cell]
         if not len(rows_of_cell):
             continue
-        row = track.best_run if len(rows_of_cell) == len(cells) else rows_of_cell[track.rows(rows_of_cell).best_run]
+        row = (
+            track.best_run if len(rows_of_cell) == len(cells) else rows_of_cell[take_runs(track, rows_of_cell).best_run]
+        )
         rank = (float(track.violation[row]), float(track.merit[row]))
         index = i if finished.individuals is None else row
         survivors = jax.tree.map(lambda a: a[index], finished.survivors)  # noqa: B023 (used at once)
@@ -491,6 +432,7 @@ def build_outcome(slice_: Slice, finished: Finished) -> Outcome:
     x, opponents = np.asarray(finished.x), None if finished.opponents is None else np.asarray(finished.opponents)
     total = Outcome(
         track, history, x, survivors_by_cell, fronts, opponents, sizes=[[len(cells)]] * len(cells),
+        refinements=[[]] * len(cells),
         by_method=[] if finished.by_method is None else np.asarray(finished.by_method).tolist(),
         last=None if finished.last is None else jax.tree.map(np.asarray, finished.last),
         forecast=None if finished.forecast is None else jax.tree.map(np.asarray, finished.forecast),
