@@ -33,7 +33,7 @@ from galapax.core.stop import RUNNING, UNLIMITED, Interrupts, Stop, interrupts
 from galapax.execution.assemble import SolutionEvaluator, result_of, settings_of, validate_derived
 from galapax.execution.batch_runner import BatchRunner, open_black_box
 from galapax.execution.compiled import select_engine
-from galapax.execution.host_loop import Notify, RunContext
+from galapax.execution.host_loop import RunContext
 from galapax.execution.island_schedule import IslandSchedule
 from galapax.execution.observers import (
     Best,
@@ -120,8 +120,7 @@ def solve(
         if session is not None:
             context.on_batch_start, context.on_search = session.on_batch_start, session.on_search
         timings = _Timings(began, ready, clock, context)
-        callback_errors: list[Exception] = []
-        context.notify = _build_notifier(task, observers, timings, show, callback_errors, box)
+        context.notify = notifier = _Notifier(task, observers, timings, show, box)
         schedule = build_schedule(task, context)
         total = run_schedule(schedule, context)
         if task.options.max_seconds is not None:
@@ -134,14 +133,7 @@ def solve(
             session.on_answers(total)
         timings.done = time.perf_counter()
         results = _build_results(task, schedule, total, SolutionEvaluator(task, box))
-        seconds = timings.summarize(total)
-        started = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - began)
-        too_slow = task.options.max_seconds is not None and seconds["compile"] > task.options.max_seconds / 2
-        for result in results:
-            result["timings"], result["engine"] = dict(seconds), str(engine)
-            record_start(result, f"{started:%Y-%m-%dT%H:%M:%SZ}")
-            if total.stopped is Stop.TIME and too_slow:
-                result["message"] = f"{result.message} Compiling alone took {seconds['compile']:.2g} s."
+        _add_timings(results, task, total, timings, str(engine))
         stopped = total.stopped
         if interrupt_state.seen and stopped is None:
             stopped = Stop.INTERRUPT
@@ -149,9 +141,9 @@ def solve(
                 record_late_interrupt(result)
         if session is not None:
             session.finish(results[0].message)
-        if callback_errors:
-            callback_errors[0].result = partial_result(results)  # type: ignore[attr-defined]
-            raise callback_errors[0]
+        if notifier.callback_error is not None:
+            notifier.callback_error.result = partial_result(results)  # type: ignore[attr-defined]
+            raise notifier.callback_error
         return results, stopped
 
 
@@ -304,85 +296,107 @@ class _Timings:
         return seconds | ({"held": paused} if paused else {})
 
 
-def _build_notifier(
-    task: Task,
-    observers: Observers,
-    timings: _Timings,
-    show: Callable[[Progress | Waiting], None],
-    callback_errors: list[Exception],
-    box: BlackBox | None,
-) -> Notify:
-    """Build the function that is called between chunks: it reports progress and returns why to stop, if so.
+def _add_timings(results: list[Result], task: Task, total: Outcome, timings: _Timings, engine: str) -> None:
+    """Add to the results when they began, how long each part of the call took, and which engine computed them."""
+    seconds, limit = timings.summarize(total), task.options.max_seconds
+    started = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - timings.began)
+    is_mostly_compiling = limit is not None and seconds["compile"] > limit / 2
+    for result in results:
+        result["timings"], result["engine"] = dict(seconds), engine
+        record_start(result, f"{started:%Y-%m-%dT%H:%M:%SZ}")
+        if total.stopped is Stop.TIME and is_mostly_compiling:
+            result["message"] = f"{result.message} Compiling alone took {seconds['compile']:.2g} s."
 
-    callback_errors: receives what the callback raises; it is raised again once the result is assembled.
-    """
 
-    def best_state(track: Track) -> tuple[float, ...]:
-        row = track.best_run
-        return tuple(float(values[row]) for values in (track.violation, track.merit, track.best, track.hypervolume))
+@dataclass
+class _Notifier:
+    """Called between chunks: reports progress to the observers and returns why to stop, if so."""
 
-    def notify(generation: int, track: Track, finished: Sequence[Outcome]) -> Stop | None:
+    task: Task
+    observers: Observers
+    timings: _Timings
+    show: Callable[[Progress | Waiting], None]
+    box: BlackBox | None
+    callback_error: Exception | None = None  # what the callback raised; raised again once the result is assembled
+
+    def __call__(self, generation: int, track: Track, finished: Sequence[Outcome]) -> Stop | None:
+        progress = self._measure_progress(generation, track, finished)
+        self.show(progress)
+        stop = self._find_failure(track, progress.nfev) or self._call_back(progress)
+        progress.read_best = None  # the next chunk takes the memory of the survivors
+        return stop
+
+    def _measure_progress(self, generation: int, track: Track, finished: Sequence[Outcome]) -> Progress:
+        """Return how far all runs are. finished: outcomes of runs that are over and not in the track."""
+        task, context = self.task, self.timings.context
         has_ended = (track.reason != RUNNING) | (track.generations >= task.rules.generations)
-        states = [best_state(t) for t in (*(outcome.track for outcome in finished), track)]
+        tracks = [*(outcome.track for outcome in finished), track]
+        states = [_best_state(each) for each in tracks]
         violation, _, best, volume = min(states)
         runs_before = sum(len(outcome.x) for outcome in finished)
-        state = Progress(
+        progress = Progress(
             generation=generation,
             generations=None if task.rules.generations == UNLIMITED else int(task.rules.generations),
-            nfev=sum(int(t.evaluations.sum()) for t in (*(outcome.track for outcome in finished), track)),
+            nfev=sum(int(each.evaluations.sum()) for each in tracks),
             fun=task.sign * best,
             hypervolume=None if math.isnan(volume) else volume,
             violation=violation,
             runs_done=runs_before + int(has_ended.sum()),
             runs=task.total,
-            seconds=time.perf_counter() - timings.began,
-            overhead=timings.overhead(),
+            seconds=time.perf_counter() - self.timings.began,
+            overhead=self.timings.overhead(),
             max_seconds=task.options.max_seconds,
             feasible_share=float(track.feasible_share.mean()) if task.problem.constrained else None,
             max_evaluations=None if task.evaluation_limit is None else task.evaluation_limit * task.total,
-            restored=timings.context.restored,
+            restored=context.restored,
             runs_before=runs_before,
             runs_together=len(track.best),
         )
-        i, context = states.index(min(states)), timings.context
+        i = states.index(min(states))
         if i < len(finished):
             survivors = partial(best_of_run, finished[i], finished[i].track.best_run)
         else:
             assert context.read_survivors is not None
             survivors = partial(context.read_survivors, track.best_run)
         is_readable = jax.process_count() == 1  # else the best run may be another process's
-        state.read_best = partial(read_best, task, survivors) if is_readable else Best
-        show(state)
-        failed = int(track.failed.sum())
-        if task.options.on_failure == "raise" and failed:
+        progress.read_best = partial(read_best, task, survivors) if is_readable else Best
+        return progress
+
+    def _find_failure(self, track: Track, nfev: int) -> Stop | None:
+        """Return why the evaluations so far end the runs, if they do; raise an error where that was asked for."""
+        options, box, failed = self.task.options, self.box, int(track.failed.sum())
+        if options.on_failure == "raise" and failed:
             raise EvaluationError(
-                f"fun or a constraint returned NaN or inf at {failed} of the {state.nfev} points evaluated so far."
+                f"fun or a constraint returned NaN or inf at {failed} of the {nfev} points evaluated so far."
             )
-        if box is not None and box.interrupted:
+        if box is None:  # what is traced was tried before, and had a value somewhere
+            return None
+        if box.interrupted:
             return Stop.INTERRUPT
-        if box is not None and box.halt_reason:
+        if box.halt_reason:
             return Stop.WORKERS
-        # what is traced was tried before, and had a value somewhere
-        if (
-            task.options.on_failure is None
-            and task.options.blackbox
-            and not np.isfinite(track.best).any()
-            and failed >= MAX_INITIAL_FAILURES
-            and not (box is not None and box.returns_penalties)
-        ):
-            return Stop.FAILURES
+        has_failed_throughout = failed >= MAX_INITIAL_FAILURES and not np.isfinite(track.best).any()
+        is_surprising = options.on_failure is None and not box.returns_penalties
+        return Stop.FAILURES if has_failed_throughout and is_surprising else None
+
+    def _call_back(self, progress: Progress) -> Stop | None:
+        """Call the user's callback; return a stop if it asks for one or raises."""
+        if self.observers.callback is None:
+            return None
         try:
-            reply = observers.callback(state) if observers.callback is not None else None
+            reply = self.observers.callback(progress)
         except StopIteration:
             return Stop.CALLBACK
         except Exception as error:  # goes on when the result is put together
-            callback_errors.append(error)
+            self.callback_error = self.callback_error or error
             return Stop.CALLBACK
-        finally:
-            state.read_best = None  # the next chunk takes the memory of the survivors
         return Stop.CALLBACK if isinstance(reply, bool | np.bool_) and reply else None
 
-    return notify
+
+def _best_state(track: Track) -> tuple[float, ...]:
+    """Return violation, merit, value and hypervolume of the best run."""
+    row = track.best_run
+    return tuple(float(values[row]) for values in (track.violation, track.merit, track.best, track.hypervolume))
 
 
 def _page_facts(task: Task) -> Facts:
