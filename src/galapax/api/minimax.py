@@ -23,7 +23,7 @@ from galapax.core.problem import MinMaxProblem, Problem, Shape
 from galapax.core.stop import UNLIMITED, Interrupts, Rules, Stop, interrupts
 from galapax.execution.observers import Progress, observers
 from galapax.execution.solve import solve
-from galapax.execution.task import Task, as_problem, build_task, check_not_tracing
+from galapax.execution.task import Task, as_problem, build_task, check_not_tracing, resolve_threads
 from galapax.local.minmax_refinement import RefinedMinMax, WorstCaseCheck, find_worst_cases, refine_minmax
 from galapax.numerics import random
 from galapax.objective.game import TracedGame, trace_game
@@ -85,7 +85,9 @@ def minimax(
     refuse_other_options(options, "minimax")
     if not isinstance(options.keep.history, bool):
         raise InputError(f"history must be True or False, got {options.keep.history!r}.")
-    compute = dataclasses.replace(options.compute, dtype=options.compute.dtype or "float64")
+    compute = dataclasses.replace(
+        options.compute, dtype=options.compute.dtype or "float64", threads=resolve_threads(options)
+    )
     options = dataclasses.replace(options, seed=random.resolve_seed(seed), compute=compute)
     if scenarios is not None:
         if isinstance(game, MinMaxProblem):

@@ -144,25 +144,27 @@ def as_bounds(bounds: object, argument: str = "bounds", allow_fixed: bool = Fals
             "every variable is fixed, so there is nothing to search: give one different limits"
             f"{_rows(np.column_stack([lower, upper]))}."
         )
-    for i, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
-        if np.isnan(low) or np.isnan(high):
-            raise InputError(
-                f"{argument} of variable {i} need a finite lower and upper limit; None or NaN is not one: give the "
-                "widest range that makes sense."
-            )
-        if np.isinf(low) or np.isinf(high):
-            raise InputError(
-                f"{argument} of variable {i} are ({low}, {high}): the search starts from points spread over the box, "
-                "so both limits must be finite; give the widest range that makes sense."
-            )
-        if low > high:
-            raise InputError(f"{argument} of variable {i} are reversed: lower {low:g} > upper {high:g}; swap them.")
-        if low == high and not allow_fixed:
-            raise InputError(
-                f"{argument} of variable {i} are equal ({low:g}): a fixed value is not a variable; "
-                f"put it into the objective as a constant{_rows(np.column_stack([lower, upper]))}."
-            )
-    return Bounds(lower, upper, grid)
+    is_sound = np.isfinite(lower) & np.isfinite(upper) & ((lower < upper) | (allow_fixed & (lower == upper)))
+    if is_sound.all():
+        return Bounds(lower, upper, grid)
+    i = int(np.argmin(is_sound))
+    low, high = float(lower[i]), float(upper[i])
+    if math.isnan(low) or math.isnan(high):
+        raise InputError(
+            f"{argument} of variable {i} need a finite lower and upper limit; None or NaN is not one: give the "
+            "widest range that makes sense."
+        )
+    if math.isinf(low) or math.isinf(high):
+        raise InputError(
+            f"{argument} of variable {i} are ({low}, {high}): the search starts from points spread over the box, "
+            "so both limits must be finite; give the widest range that makes sense."
+        )
+    if low > high:
+        raise InputError(f"{argument} of variable {i} are reversed: lower {low:g} > upper {high:g}; swap them.")
+    raise InputError(
+        f"{argument} of variable {i} are equal ({low:g}): a fixed value is not a variable; "
+        f"put it into the objective as a constant{_rows(np.column_stack([lower, upper]))}."
+    )
 
 
 def _rows(pairs: np.ndarray) -> str:

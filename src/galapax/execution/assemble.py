@@ -235,7 +235,7 @@ def result_of(
         result["fun_interval"] = runs.fun_interval[best].copy()
     if total.polish is not None:
         result["polish"] = str(total.polish)
-    if total.refinements and total.refinements[best]:
+    if total.refinements[best]:
         result["refinements"] = [row + 1 for row in total.refinements[best]]
     if total.further_searches and total.further_searches[best]:
         result["restarted"] = [row + 1 for row in total.further_searches[best]]
@@ -530,15 +530,20 @@ def plain_options(options: Options) -> dict[str, object]:
     return {name: _to_json_value(read(options, name)) for name in LEAVES}
 
 
+JSON_TYPES = (bool, int, float, str, list)
+
+
 def _to_json_value(value: object) -> Any:
     """Return a value that JSON can represent."""
+    if value is None or isinstance(value, JSON_TYPES):
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, np.generic):
         return value.item()
-    return value if value is None or isinstance(value, bool | int | float | str | list) else abbreviate(value)
+    return abbreviate(value)
 
 
 def versions() -> dict[str, str]:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -88,13 +88,10 @@ class CompiledEngine:
         for group in group_by_device(slices):
             _put_on_device(group)
 
-        def init_program(slice_: Slice) -> Program:
-            return self.clock.program(self.backend.init_program(slice_))
+        def init(slice_: Slice, program: Program, arguments: tuple[Any, ...]) -> None:
+            slice_.carry = program(*arguments)
 
-        def init(slice_: Slice, program: Program) -> None:
-            slice_.carry = program(*self.backend.init_program(slice_).arguments)
-
-        map_slices(self.backend.threads, slices, init_program, init)
+        map_slices(self.backend.threads, slices, self.backend.init_program, self.clock.program, init)
         for slice_ in slices:
             self.backend.load(slice_)
 
@@ -107,16 +104,14 @@ class CompiledEngine:
             slice_.carry = restore_arrays(slice_.carry, arrays, slice_.device)
 
     def finish(self, slices: list[Slice]) -> list[Finished]:
-        cells = {id(slice_): device_put_cached(slice_.cell_ids, slice_.device) for slice_ in slices}
-        programs = {
-            key: self.clock.program(_finish_program(slice_, cells[id(slice_)]))
-            for key, slice_ in {(slice_.n_cells, slice_.device): slice_ for slice_ in slices}.items()
-        }
+        calls = [_finish_program(slice_, device_put_cached(slice_.cell_ids, slice_.device)) for slice_ in slices]
+        keys = [(slice_.n_cells, slice_.device) for slice_ in slices]
+        programs = {key: self.clock.program(call) for key, call in dict(zip(keys, calls, strict=True)).items()}
 
-        def finish(slice_: Slice) -> Finished:
-            return programs[slice_.n_cells, slice_.device](*_finish_program(slice_, cells[id(slice_)]).arguments)
+        def finish(i: int) -> Finished:
+            return programs[keys[i]](*calls[i].arguments)
 
-        return map_on_threads(self.backend.threads, finish, slices)
+        return map_on_threads(self.backend.threads, finish, range(len(slices)))
 
     def survivors(self, slice_: Slice) -> Population:
         return self.clock.call(searching.survivors, (), slice_.carry)
@@ -223,15 +218,15 @@ class XlaBackend:
                 self.has_step_programs = True
             return map_on_threads(self.threads, lambda slice_: [self._step(slice_, span)], slices)
 
-        def chunk(slice_: Slice) -> Program:
-            return chunk_program or self.clock.program(self._cpu_chunk(slice_, span))
+        def compile_chunk(call: ProgramCall) -> Program:
+            return chunk_program or self.clock.program(call)
 
-        def advance(slice_: Slice, program: Program) -> Sequence[Array | np.ndarray]:
-            slice_.carry, rows, summary = program(slice_.search, slice_.keys, slice_.carry, span)
+        def advance(slice_: Slice, program: Program, arguments: tuple[Any, ...]) -> Sequence[Array | np.ndarray]:
+            slice_.carry, rows, summary = program(*arguments)
             slice_.last_rows = [rows]
             return [np.asarray(summary)]  # waits, so that a thread has one slice in its core's cache
 
-        return map_slices(self.threads, slices, chunk, advance)
+        return map_slices(self.threads, slices, partial(self._cpu_chunk, span=span), compile_chunk, advance)
 
     def _chunk_program(self, slice_: Slice, span: np.ndarray) -> Program | None:
         """Return the program of a slice's chunks, if it is there or worth compiling, see `StepSchedule`."""
@@ -298,13 +293,26 @@ Output = TypeVar("Output")
 
 
 def map_slices(
-    threads: int, slices: list[Slice], program: Callable[[Slice], Program], work: Callable[[Slice, Program], Output]
+    threads: int,
+    slices: list[Slice],
+    call: Callable[[Slice], ProgramCall],
+    compile_: Callable[[ProgramCall], Program],
+    work: Callable[[Slice, Program, tuple[Any, ...]], Output],
 ) -> list[Output]:
-    """Return work(slice, program) of every slice, computed on threads; slices on one device share their program."""
-    programs = {group[0].device: program(group[0]) for group in group_by_device(slices)}
+    """Return work(slice, program, arguments) of every slice, computed on threads; slices on one device share their
+    program. call: of a slice. compile_: returns the program of a call.
+    """
+    calls = [call(slice_) for slice_ in slices]
+    programs = {
+        device: compile_(call) for device, call in {s.device: c for s, c in zip(slices, calls, strict=True)}.items()
+    }
     if devices.on_cpu():
         threads = _threads_that_fit(threads, max(each.working_bytes for each in programs.values()))
-    return map_on_threads(threads, lambda slice_: work(slice_, programs[slice_.device]), slices)
+
+    def work_on(i: int) -> Output:
+        return work(slices[i], programs[slices[i].device], calls[i].arguments)
+
+    return map_on_threads(threads, work_on, range(len(slices)))
 
 
 def _finish_program(slice_: Slice, cells: Array) -> ProgramCall:

@@ -160,6 +160,8 @@ class Task:
 
     def of_cell(self, i: int) -> Task:
         """Return the task of one solver alone."""
+        if len(self.solvers) == 1:
+            return self
         return replace(self, solvers=self.solvers[i : i + 1], bound=self.bound[i : i + 1])
 
     def search(self) -> Search:
@@ -250,11 +252,13 @@ def resolve_options(problem: Problem, options: Options) -> Options:
     if blackbox and workers.memoize is None:
         is_small = problem.space is not None and problem.space.combinations <= MAX_MEMOIZED_POINTS
         workers = replace(workers, memoize=is_small and not workers.asynchronous and not options.noisy)
-    noisy = has_key_parameter(problem.fun) if options.noisy is None else options.noisy
-    if not noisy and has_key_parameter(problem.fun) and not blackbox:
+    takes_key = has_key_parameter(problem.fun)
+    noisy = takes_key if options.noisy is None else options.noisy
+    if not noisy and takes_key and not blackbox:
         raise InputError("fun takes a JAX key, so it is random: leave noisy out, or give a function of x alone.")
     if options.compute.threads is not None and blackbox:
         raise InputError("threads is for functions that JAX traces; a black box is called in processes by workers=.")
+    dtype = default_dtype(options.compute.dtype, problem.constrained, blackbox)
     return replace(
         options,
         seed=random.resolve_seed(options.seed),
@@ -262,8 +266,13 @@ def resolve_options(problem: Problem, options: Options) -> Options:
         blackbox=blackbox,
         vectorized=options.vectorized or problem.vectorized,
         workers=workers,
-        compute=replace(options.compute, dtype=default_dtype(options.compute.dtype, problem.constrained, blackbox)),
+        compute=replace(options.compute, dtype=dtype, threads=None if blackbox else resolve_threads(options)),
     )
+
+
+def resolve_threads(options: Options) -> int:
+    """Return how many threads compute the slices of traced runs."""
+    return options.compute.threads or threads_from_environment() or devices.count_cores()
 
 
 def default_algorithm(problem: Problem, options: Options, objectives: int | None = None) -> Algorithm:
@@ -481,9 +490,6 @@ def build_task(
             rules = rules._replace(evaluations=n_evaluations)
     elif is_unlimited:
         limit = min(limit, max(MIN_DEFAULT_GENERATIONS, MAX_DEFAULT_EVALUATIONS // evaluations))
-    if not blackbox and options.compute.threads is None:
-        threads = threads_from_environment() or devices.count_cores()
-        options = replace(options, compute=replace(options.compute, threads=threads))
     return Task(
         problem=problem,
         declared=declared,
