@@ -153,17 +153,39 @@ class HostEngine:
             for slice_, carry, slice_known in zip(slices, pending, known, strict=True)
         ]
         out = self._evaluate_rows(slices, points, chosen)
-        each, budgets = (
-            count_candidate_evaluations(slices[0].search.algorithm),
-            [np.full(len(rows), np.inf) for rows in chosen],
-        )
-        if slices[0].search.resamples and slices[0].search.rules.evaluations is not None:
+        if slices[0].search.resamples:
+            self._resample(slices, pending, number, points, chosen, out)
+        for i, (carry, raw) in enumerate(zip(pending, out, strict=True)):
+            dtype = carry.state.candidates.dtype
+            out[i] = {name: np.asarray(values, dtype) for name, values in raw.items()}
+            if slices[0].search.resamples:
+                out[i].setdefault("n_resampled", np.zeros(chosen[i].shape, dtype))
+                pending[i] = _with_candidates(carry, points[i].astype(dtype))
+            if lost:
+                out[i]["n_lost"] = np.asarray(lost[i])
+            if (slice_known := known[i]) is not None:
+                out[i]["known"] = slice_known
+        return out
+
+    def _resample(
+        self,
+        slices: list[Slice],
+        pending: list[Carry],
+        number: Array | np.int32,
+        points: list[np.ndarray],
+        chosen: list[np.ndarray],
+        raw_values: list[dict[str, np.ndarray]],
+    ) -> None:
+        """Put fresh points in the place of those that failed, and their values in `raw_values`, within the budgets."""
+        each = count_candidate_evaluations(slices[0].search.algorithm)
+        budgets = [np.full(len(rows), np.inf) for rows in chosen]
+        if slices[0].search.rules.evaluations is not None:
             budgets = [
                 np.array(self.clock.call(Search.spare, (), slice_.search, carry, number), np.float64)
                 for slice_, carry in zip(slices, pending, strict=True)
             ]
         for attempt in range(slices[0].search.resamples):
-            failed = [self._find_failed(raw, rows) for raw, rows in zip(out, chosen, strict=True)]
+            failed = [self._find_failed(raw, rows) for raw, rows in zip(raw_values, chosen, strict=True)]
             failed = [
                 rows & (each * np.cumsum(rows, axis=1) <= budget[:, None])
                 for rows, budget in zip(failed, budgets, strict=True)
@@ -176,22 +198,11 @@ class HostEngine:
                 )
                 points[i][rows] = np.asarray(fresh_points, np.float64)[rows]
             values = self._evaluate_rows(slices, points, failed)
-            for raw, now, rows, budget in zip(out, values, failed, budgets, strict=True):
+            for raw, now, rows, budget in zip(raw_values, values, failed, budgets, strict=True):
                 raw["n_resampled"] = raw.get("n_resampled", 0) + rows
                 budget -= each * rows.sum(axis=1)
                 for name in self.box.widths:
                     raw[name][rows] = now[name][rows]
-        for i, (carry, raw) in enumerate(zip(pending, out, strict=True)):
-            dtype = carry.state.candidates.dtype
-            out[i] = {name: np.asarray(values, dtype) for name, values in raw.items()}
-            if slices[0].search.resamples:
-                out[i].setdefault("n_resampled", np.zeros(chosen[i].shape, dtype))
-                pending[i] = _with_candidates(carry, points[i].astype(dtype))
-            if lost:
-                out[i]["n_lost"] = np.asarray(lost[i])
-            if (slice_known := known[i]) is not None:
-                out[i]["known"] = slice_known
-        return out
 
     def _find_known(self, points: np.ndarray) -> np.ndarray | None:
         """Return which candidates (S, n, d) have values that were known before, (S, n); None if no values were."""

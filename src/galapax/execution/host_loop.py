@@ -268,23 +268,13 @@ def run_batch(
         unreached = [g for g in watched_generations if g > generation]
         return _finish_batch(engine, slices, context, snapshots, unreached, None, device_seconds, None)
     while True:
-        next_snapshot = bisect_right(watched_generations, generation)
-        has_snapshot = next_snapshot < len(watched_generations)
-        snapshot_generation = watched_generations[next_snapshot] if has_snapshot else limit
-        max_length = limit if context.viewer is None else context.viewer.max_generations
-        planned_length = (
-            engine.max_generations if between is not None and between.lockstep else engine.plan(length, seconds)
-        )
-        if context.pace is not None:
-            max_length = min(max_length, context.pace - generation % context.pace)
-        length = min(planned_length, limit - generation, snapshot_generation - generation, max_length)
+        next_snapshots = watched_generations[bisect_right(watched_generations, generation) :][:1]
+        length = _plan_chunk(engine, context, between, generation, min([limit, *next_snapshots]), (length, seconds))
         if context.journal is not None:  # used by the host engine alone: compiled ones overwrite the carries
             before_chunk = [replace(b, history=list(b.history)) for b in slices]
             context.pending = partial(_checkpoint_now, engine, before_chunk, generation, dict(snapshots))
-        if between is not None:
-            length = min(length, between.generations_until(generation))
-            if between.is_due(generation):
-                between.migrate(engine.clock, slices, generation)
+        if between is not None and between.is_due(generation):
+            between.migrate(engine.clock, slices, generation)
         start = time.perf_counter()
         running = [slice_ for slice_ in slices if (slice_.active_track.reason == RUNNING).any()]
         compile_seconds_before = engine.clock.compile_seconds
@@ -303,7 +293,7 @@ def run_batch(
         if between is not None:
             stop = between.agree_on_stop(stop)
         is_last = is_over or stop is not None
-        if has_snapshot and generation == snapshot_generation:
+        if generation in next_snapshots:
             _take_snapshots(engine, slices, snapshots, [generation])
         if context.journal is not None and (is_last or context.journal.due(generation)):
             # by Ctrl-C or the deadline, within the generation
@@ -314,6 +304,26 @@ def run_batch(
         if is_last:
             unreached = [g for g in watched_generations if g > generation]
             return _finish_batch(engine, slices, context, snapshots, unreached, stop, device_seconds, finished)
+
+
+def _plan_chunk(
+    engine: Engine,
+    context: RunContext,
+    between: ChunkHook | None,
+    generation: int,
+    limit: int,
+    last_chunk: tuple[int, float],
+) -> int:
+    """Return how many generations the chunk after `generation` has. limit: the last generation that it may have.
+    last_chunk: length and seconds of the one before.
+    """
+    length = engine.max_generations if between is not None and between.lockstep else engine.plan(*last_chunk)
+    length = min(length, limit - generation)
+    if context.viewer is not None:
+        length = min(length, context.viewer.max_generations)
+    if context.pace is not None:
+        length = min(length, context.pace - generation % context.pace)
+    return length if between is None else min(length, between.generations_until(generation))
 
 
 def _check_not_extended(track: Track, limit: int) -> None:
