@@ -1,7 +1,7 @@
 """Black boxes of which few evaluations can be had: the BBOB functions and constrained designs, called point by point.
 
     python benchmarks/few.py [--dim 5] [--instances 1 2 3] [--methods default SLSQP] [--constrained] [--processes 8]
-        [--marks 100 200 500 1000]
+        [--marks 100 200 500 1000] [--overhead]
 
 Prints the share of targets (f - f_opt of 10, 1, 0.1, 0.01, 1e-3, 1e-5 and 1e-7, of 24 functions) that are reached after
 10 d, 25 d, 50 d and 100 d evaluations (or other marks), and the mean of log10(f - f_opt): the default, its search by
@@ -13,6 +13,9 @@ With --constrained, the median of the best feasible value of constrained problem
 and how many runs were within 1e-4 of the best known value, relative to it, after 25 d: the default, which must keep
 constraints exactly, and from random starts scipy's COBYQA, COBYLA and SLSQP, which may break them by 1e-3. Instances
 are seeds.
+With --overhead, CPU time that is spent outside the objective: milliseconds an evaluation of each search of the
+portfolio, and seconds from the end of `import galapax` to the first evaluation that a model asks for, in a new process
+with an empty disk cache.
 The default was tuned on instances 11 to 13 of the BBOB functions and on seeds 100 to 109 of constrained problems.
 Needs pycma, on whose functions all run (pip install cma).
 """
@@ -21,6 +24,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -37,7 +44,9 @@ from cma import bbobbenchmarks
 from scipy.optimize import NonlinearConstraint, minimize
 
 import galapax as gx
+from galapax.local.few_evaluations import METHODS as SEARCHES
 from galapax.local.few_evaluations import FewEvaluations
+from galapax.local.mixed_descent import Grid
 
 MARKS = (10, 25, 50, 100)  # evaluations a variable
 CONSTRAINED_MARKS = (10, 25, 50)
@@ -236,6 +245,70 @@ def print_constrained(seeds: list[int], methods: list[str], processes: int) -> N
             print(f"| {name} | {problem.dim} | {problem.optimum:.6g} | " + " | ".join(cells) + " |", flush=True)
 
 
+def measure_searches(dim: int, evaluations: int) -> None:
+    """Print the CPU time that each search of the portfolio takes to ask for a point."""
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(dim, dim)))[0]
+    half_integers = Grid(np.where(np.arange(dim) % 2, 11, 0), np.zeros(dim, bool))
+
+    def ripples(x: np.ndarray) -> float:
+        return float(np.sum(x**2 - 10 * np.cos(2 * np.pi * x)))
+
+    def ellipsoid(x: np.ndarray) -> float:
+        return float(np.sum(1e3 ** np.linspace(0, 1, dim) * (rotation @ x) ** 2))
+
+    def limits(x: np.ndarray) -> np.ndarray:
+        return np.array([[float(x @ x) - 1.0, 0.5 - x[0] * x[-1]]])
+
+    problems = {
+        "sum over variables": (ripples, None, None),
+        "ellipsoid": (ellipsoid, None, None),
+        "two constraints": (ellipsoid, limits, None),
+        "half of them integers": (ellipsoid, None, half_integers),
+    }
+    print(f"{dim} variables, {evaluations} evaluations: CPU milliseconds an evaluation of each search")
+    for name, (fun, ineq, grid) in problems.items():
+        search, times = FewEvaluations(dim, seed=1, grid=grid), [[0.0, 0] for _ in SEARCHES]
+        for _ in range(evaluations):
+            start, before = time.process_time(), search.evaluations.copy()
+            x = 10.0 * search.ask()[0] - 4.0
+            asking = time.process_time() - start
+            values = np.array([fun(x)]), None if ineq is None else ineq(x)
+            start = time.process_time()
+            search.tell(*values)
+            spent = times[int(np.argmax(search.evaluations - before))]
+            spent[0] += asking + time.process_time() - start
+            spent[1] += 1
+        cells = [f"{s} {1e3 * t / n:.1f} ({n})" for s, (t, n) in zip(SEARCHES, times, strict=True) if n]
+        print(f"{name}: " + ", ".join(cells), flush=True)
+
+
+COLD_START = """
+import time
+import galapax as gx
+start, times = time.process_time(), []
+def fun(x):
+    times.append(time.process_time() - start)
+    value = float(sum((i + 1) * (x[i] - 0.3) ** 2 for i in range({dim})))
+    return {{"fun": value, "ineq": [1 - x[0] - x[{dim} - 1]]}} if {constrained} else value
+space = [gx.integer(-5, 5) if {integers} and i % 2 else gx.real(-5, 5) for i in range({dim})]
+gx.minimize(fun, space, blackbox=True, max_evaluations={dim} + 5, progress=False)
+print(times[{dim} + 2])
+"""
+
+
+def measure_cold_start() -> None:
+    """Print the CPU time from the import to the first evaluation after the design of d + 2 points."""
+    for dim in (2, 10, 20):
+        for kind in ("plain", "constrained", "integers"):
+            script = COLD_START.format(dim=dim, constrained=kind == "constrained", integers=kind == "integers")
+            with tempfile.TemporaryDirectory() as cache:
+                run = subprocess.run(
+                    [sys.executable, "-c", script], env=os.environ | {"GALAPAX_CACHE": cache}, capture_output=True,
+                    text=True, check=True,
+                )  # fmt: skip
+            print(f"{dim} variables, {kind}: {float(run.stdout.split()[-1]):.2f} s", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dim", type=int, default=5)
@@ -243,9 +316,13 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", help="all that are installed, unless they are named")
     parser.add_argument("--marks", type=int, nargs="+", default=list(MARKS), help="evaluations a variable")
     parser.add_argument("--constrained", action="store_true")
+    parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    if options.constrained:
+    if options.overhead:
+        measure_searches(options.dim, 50 * options.dim)
+        measure_cold_start()
+    elif options.constrained:
         print_constrained(options.instances, options.methods or list(CONSTRAINED_METHODS), options.processes)
     else:
         left_out = {"surrogate", "no surrogate"} | (set() if find_spec("optuna") else {"Optuna TPE"})

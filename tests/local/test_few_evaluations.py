@@ -300,6 +300,19 @@ def test_constraints_that_fun_returns_are_modelled_too():
     assert result.settings["algorithm"] == "model_search" and result.feasible
 
 
+def test_a_step_that_a_failure_does_not_turn_is_not_evaluated_again():
+    search, start = FewEvaluations(3, seed=1), np.array([0.64, 0.56, 0.62])  # in the corner of a small sound box
+    asked = []
+    for k in range(30):
+        u = search.ask()[0]
+        u = u if k else start  # as x0 is evaluated before the middle of the box
+        asked.append(u)
+        is_sound = np.all(np.abs(u - 0.6) < 0.05)
+        search.tell(np.array([bowl(u) if is_sound else np.nan]), points=u[None])
+    failed = np.array([u for u in asked if not np.all(np.abs(u - 0.6) < 0.05)])
+    assert len(np.unique(failed, axis=0)) == len(failed)
+
+
 def test_failures_are_avoided_and_the_minimum_beside_them_is_found():
     def holed(x):
         if x[0] > 0.5:

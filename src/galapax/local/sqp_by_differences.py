@@ -21,6 +21,7 @@ SUFFICIENT_MERIT_DECREASE = 1e-4
 MAX_BACKTRACKS = 8
 SHARE_RATIO, MAX_SHARES = 0.25, 4  # of steps that are tried at once, each so much shorter than the one before
 MAX_TURNS = 3  # of a step whose end failed
+MIN_TURN = 0.1  # share of such a step by which its end must move to be evaluated
 MAX_CORRECTIONS = 4  # of a step that breaks constraints
 CORRECTION_RATE = 0.7  # of the violation that a correction may leave, for another one to follow
 FIRST_RADIUS = 0.4  # share of the box that a step may cross
@@ -145,7 +146,7 @@ class SQPByDifferences:
             if trial == 0:
                 row = int(rows[0])
                 if np.isnan(self.log.objective[row]) and shares.size == 1:
-                    row, step = yield from self.turn_from_failures(x, step, slopes)
+                    row, step = yield from self.turn_from_failures(x, row, step, slopes)
                     now, slope = (
                         self.merit(self.log.values[row]),
                         self.merit_slope(self.log.values[self.row], slopes, step),
@@ -172,11 +173,16 @@ class SQPByDifferences:
         return (end + np.diag(np.where(end + size <= 1.0, size, -size)))[:n]
 
     def turn_from_failures(
-        self, x: np.ndarray, step: np.ndarray, slopes: np.ndarray
+        self, x: np.ndarray, row: int, step: np.ndarray, slopes: np.ndarray
     ) -> Generator[np.ndarray, np.ndarray, tuple[int, np.ndarray]]:
-        """Turn a step whose end failed, as each failure tells more of where evaluations succeed; its row and itself."""
+        """Turn a step whose end failed, as long as each failure tells more of where evaluations succeed; the last end's
+        row and the step to it.
+        """
         for _ in range(MAX_TURNS):
-            step = self.solve_model(self.log.values[self.row], slopes, x)
+            turned = self.solve_model(self.log.values[self.row], slopes, x)
+            if np.max(np.abs(turned - step)) <= MIN_TURN * np.max(np.abs(step)):  # only a shorter one tells more
+                break
+            step = turned
             row = int((yield np.clip(x + step, 0.0, 1.0)[None])[0])
             if not np.isnan(self.log.objective[row]):
                 break
