@@ -20,6 +20,7 @@ needs_checker = pytest.mark.skipif(importlib.util.find_spec("basedpyright") is N
 
 RIGHT = """
 import galapax as gx
+from galapax.compat.scipy import differential_evolution, minimize
 
 def cost(v: dict[str, float]) -> float:
     return (v["x"] - 0.3) ** 2
@@ -35,6 +36,17 @@ result.plot.convergence()
 study = gx.compare(["sphere"], {"mine": gx.DE(), "theirs": "cmaes"}, runs=5)
 print(study.message, len(study.results))
 problem = gx.Problem(cost, variables, name="mine", optimum=0.0)
+kept = gx.minimize(cost, variables, "cmaes", keep=gx.Keep(snapshots=[1, 10]))
+fit = minimize(lambda p: p[0], [1.0], bounds=[(0, 1)], method=gx.DE())
+print(fit.x.shape, fit.fun + 1, fit.result.stop, differential_evolution(lambda x: x[0], [(0, 1)]))
+safe = gx.robust(lambda x, y: x[0] * y["load"], [(0, 1)], {"load": gx.normal(0, 1)}, measure=gx.cvar(0.9))
+elites = gx.illuminate(lambda x: x[0], [(0, 1)], measures=[lambda x: x[0]], ranges={"a": (0, 1)}, cells=10)
+print(elites.coverage + 1, gx.minima(lambda x: x[0], [(0, 1)]).unseen)
+opt = gx.Optimizer(variables, max_evaluations=30)
+trial = opt.ask()
+trial.report(0.1, 1)
+opt.tell(trial, None if trial.should_prune() else 1.0)
+opt.tell(opt.ask(3), [1.0, 2.0, 3.0])
 """
 WRONG = """
 import galapax as gx

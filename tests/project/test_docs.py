@@ -4,6 +4,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -60,6 +61,16 @@ def anchors(page: Path) -> set[str]:
 def test_no_line_of_an_item_begins_as_a_list(page):
     """A number and a full stop at the beginning of an indented line would be shown as a list of its own."""
     assert not re.findall(r"^ +\d+[.)] .*", text_of(page), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lists_and_tables_begin_after_an_empty_line_or_a_heading(page):
+    """Otherwise the site shows them as lines of the paragraph before, though GitHub does not."""
+    blocks = re.sub(r"^```.*?^```", "```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for before, line in pairwise(blocks.splitlines()):
+        start = re.match(r"(- |\d+\. |\|)", line)
+        if start and before.strip() and not before.startswith(("#", "|", "  ", "<!--")):
+            assert start[0] != "|" and re.match(r"(- |\d+\. )", before), f"{page.name}: {line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

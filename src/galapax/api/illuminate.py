@@ -21,13 +21,13 @@ from galapax.execution.arguments import shrink_population_to_budget
 from galapax.execution.observers import Progress
 from galapax.results.many_answers import Illumination
 
-Measures = Callable[..., Any] | Sequence[Callable[..., Any] | str] | Mapping[str, Callable[..., Any]]
+Measures = Callable[[Any], Any] | Sequence[Callable[[Any], Any] | str] | Mapping[str, Callable[[Any], Any]]
 EVALUATIONS_PER_CELL = 50  # of a run that nothing limits
 
 
 @suggest_keywords
 def illuminate(
-    fun: Callable[..., Any],
+    fun: Callable[[Any], Any],
     bounds: Any,
     *,
     measures: Measures,

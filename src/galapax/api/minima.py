@@ -43,7 +43,7 @@ SAME_MINIMUM = 1e-4  # minima of several runs that are nearer than this share of
 
 @suggest_keywords
 def minima(
-    fun: str | Problem | Callable[..., Any],
+    fun: str | Problem | Callable[[Any], Any],
     bounds: Any = None,
     *,
     ineq: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,

@@ -276,7 +276,7 @@ class MeasuredConstraint:
 
 
 def robust(
-    fun: Callable[..., Any],
+    fun: Callable[[Any, Any], Any],
     bounds: Any,
     uncertain: Distribution | Scenarios | Sequence[Distribution] | Mapping[str, Distribution] | ArrayLike,
     measure: str | Measure | Sequence[str | Measure] = "mean",

@@ -25,7 +25,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Concatenate, TypeAlias
 
 import numpy as np
 from jax import Array
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from scipy.optimize import Bounds
 
     from galapax.compat.scipy_problem import Constraint, Map
+    from galapax.results.result import Result
 
     Seed: TypeAlias = int | np.integer | np.random.Generator | np.random.RandomState | None
 
@@ -81,15 +82,24 @@ OPTIONS = {
 class SearchResult(OptimizeResult):
     """scipy's OptimizeResult with galapax's as `result`, which is left out where it is printed."""
 
+    x: np.ndarray
+    fun: float
+    success: bool
+    message: str
+    nit: int
+    nfev: int
+    maxcv: float
+    result: Result
+
     def __repr__(self) -> str:
         return repr(OptimizeResult({name: value for name, value in self.items() if name != "result"}))
 
 
 def minimize(
-    fun: Callable[..., Any],
+    fun: Callable[Concatenate[Any, ...], Any],
     x0: object = None,
     args: Any = (),
-    method: str | Algorithm | None = None,
+    method: str | Algorithm[Any] | None = None,
     jac: Any = None,
     hess: Any = None,
     hessp: Any = None,
@@ -101,7 +111,7 @@ def minimize(
     *,
     integrality: Any = None,
     blackbox: bool = True,
-) -> OptimizeResult:
+) -> SearchResult:
     """Minimise fun(x, *args) inside bounds; an OptimizeResult with scipy's entries, and galapax's as `result`.
 
     method: a galapax algorithm by name ("cmaes", "de", ...) or as an object; None for the default. A local method is
@@ -158,7 +168,7 @@ def _fit_bounds(bounds: Any, x0: Any) -> Any:
     return [(np.ravel(bounds.lb)[0], np.ravel(bounds.ub)[0])] * np.shape(np.atleast_1d(x0))[-1]
 
 
-def _parse_method(method: str | Algorithm | None) -> str | Algorithm | None:
+def _parse_method(method: str | Algorithm[Any] | None) -> str | Algorithm[Any] | None:
     if method is None or isinstance(method, Algorithm):
         return method
     if not isinstance(method, str):
@@ -224,7 +234,7 @@ CALLBACK_MESSAGE = "callback function requested stop early"
 
 
 def differential_evolution(
-    func: Callable[..., Any],
+    func: Callable[Concatenate[Any, ...], Any],
     bounds: Bounds | ArrayLike,
     args: tuple[object, ...] = (),
     strategy: str = "best1bin",

@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
@@ -258,7 +258,7 @@ class Keep(Checked):
     """
 
     history: bool | Literal["x"] = option(True, "Keep the values of every generation.", _check_history, identifies=True)
-    snapshots: tuple[int, ...] = option((), "Keep whole populations for convergence maps: generations 1,10,100 or "
+    snapshots: Sequence[int] = option((), "Keep whole populations for convergence maps: generations 1,10,100 or "
                                       "every:10.", _check_snapshots, shell=str, panel="Keep",
                                       identifies=True)  # fmt: skip
     archive: int | None = option(None, "Several objectives: archive size, the number of non-dominated points kept.",
