@@ -12,6 +12,8 @@ import pytest
 from support.paths import ROOT
 
 import galapax as gx
+from galapax import algorithms
+from galapax.algorithms import cmaes, ehvi, model_search
 from galapax.core.stop import Stop
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -170,6 +172,25 @@ def test_the_guide_lists_every_termination_reason():
     listed = re.search(r"`stop` says it in one word: ([\w\s,]+)\.", page)[1]
     reasons = set(re.split(r",\s+|\s+or\s+", listed))
     assert reasons == {str(reason) for reason in Stop} - {"known"}  # of one search, never of a run
+
+
+@pytest.mark.parametrize(
+    ("page", "claim"),
+    [
+        ("guide", f"`max_evaluations` of at most {model_search.MAX_MODEL_EVALUATIONS_PER_VARIABLE} per variable, or at "
+                  f"most {model_search.MAX_MODEL_EVALUATIONS} |"),
+        ("guide", f"`max_evaluations` of at most {ehvi.MAX_FRONT_MODEL_EVALUATIONS_PER_VARIABLE} per variable |"),
+        ("several-objectives", f"`max_evaluations` of at most {ehvi.MAX_FRONT_MODEL_EVALUATIONS_PER_VARIABLE} per "
+                               f"variable and {ehvi.MAX_CAPACITY} in all"),
+        ("algorithms", f"With {cmaes.MIN_DIAGONAL_DIM} and more variables, and from {algorithms.MIN_CRFMNES_DIM} on "
+                       f"with at most {algorithms.MAX_CRFMNES_EVALUATIONS_PER_VARIABLE} evaluations per variable"),
+        ("algorithms", f"`max_evaluations` of at most {cmaes.MAX_SURROGATE_EVALUATIONS_PER_VARIABLE} per variable"),
+        ("expensive", f"up to {cmaes.MAX_SURROGATE_EVALUATIONS_PER_VARIABLE} evaluations per variable"),
+        ("guide", f"constraints, integers or choices it has {gx.EpsilonDE.traits.default_generations} generations"),
+    ],
+)  # fmt: skip
+def test_pages_give_the_limits_by_which_the_default_is_chosen(page, claim):
+    assert claim in " ".join(join_lines(ROOT / f"docs/{page}.md").split())
 
 
 def test_the_statistics_page_names_every_function():

@@ -174,7 +174,7 @@ class RunContext:
     callback: bool = False  # there is a user's callback: the first chunk is one generation where chunks are timed
     pace: int | None = None  # generations between two calls of the user's callback
     read_survivors: Callable[[int], Population] | None = None  # of a run, as genes, until the next chunk
-    snapshots: tuple[int, ...] = ()  # generations of a run after which whole populations are kept, in order
+    snapshots: Sequence[int] = ()  # generations of a run after which whole populations are kept, in order
     viewer: Viewer | None = None
     requested_stop: Stop | None = None  # what `notify` returned last
     journal: CheckpointWriter | None = None
