@@ -16,7 +16,7 @@ are seeds.
 With --overhead, CPU time that is spent outside the objective: milliseconds an evaluation of each search of the
 portfolio, and seconds from the end of `import galapax` to the first evaluation that a model asks for, in a new process
 with an empty disk cache.
-The default was tuned on instances 11 to 13 of the BBOB functions and on seeds 100 to 109 of constrained problems.
+The default was tuned on instances 11 to 13 of the BBOB functions and on seeds 100 to 119 of constrained problems.
 Needs pycma, on whose functions all run (pip install cma).
 """
 
