@@ -18,6 +18,7 @@ from galapax.local.gaussian_process import (
     predict,
     prior_of,
     short_start,
+    smooth,
     squared_differences,
     trend_products,
     unflatten,
@@ -299,6 +300,32 @@ def test_it_is_the_default_of_black_boxes_with_two_or_three_objectives_and_few_e
     opt = gx.Optimizer(BOX, max_evaluations=14)
     opt.tell(opt.ask(), [1.0, 2.0])
     assert isinstance(opt.algorithm, gx.EHVI)
+
+
+def test_the_means_of_a_process_at_its_own_points_are_its_predictions_there():
+    sample, values = sample_of(17), jnp.sin(jnp.arange(N) * 1.7)
+    start = jnp.array([-0.5, 0.2, 0.4, 0.3, -1.0, -2.0, -2.0])
+    process = jax.jit(fit, static_argnums=3)(sample, values, start[None], 1)
+    expected, _ = predict(process, sample, sample.u)
+    np.testing.assert_allclose(smooth(process, sample, values)[:17], expected[:17], rtol=1e-8)
+    assert np.max(np.abs(expected[:17] - values[:17])) > 0.01  # there is noise to be smoothed
+
+
+@pytest.mark.slow
+def test_with_noise_the_front_is_that_of_means_and_every_evaluation_is_of_a_new_point():
+    rng = np.random.default_rng(0)
+
+    def measure(x):
+        return [value + 0.1 * rng.standard_normal() for value in two_costs(x)]
+
+    result = gx.minimize(measure, BOX, blackbox=True, noisy=True, max_evaluations=45, seed=4)
+    assert result.settings["algorithm"] == "ehvi" and 30 < result.nfev <= 45
+    searched = result.evaluations.x[:30]
+    assert len(np.unique(searched, axis=0)) == 30
+    found = np.array([two_costs(x) for x in result.X])
+    exact = np.linspace(0, 1, 200)
+    best = gx.indicators.hypervolume(np.column_stack([exact, (1 - exact) ** 2]), (1.5, 1.5))
+    assert gx.indicators.hypervolume(found[(found < 1.5).all(1)], (1.5, 1.5)) > 0.8 * best
 
 
 def test_what_is_forecast_of_the_next_points_and_of_the_front_is_what_comes_out(tmp_path):

@@ -2,9 +2,10 @@
 
 Emmerich, Giannakoglou & Naujoks (2006), IEEE Trans. Evol. Comput. 10(4):421-439, doi:10.1109/TEVC.2005.859463; several
 points at a time by the kriging believer, Ginsbourger, Le Riche & Carraro (2010), doi:10.1007/978-3-642-10701-6_6;
-constraints by the probability that they hold, Schonlau, Welch & Jones (1998), doi:10.1214/lnms/1215456182. Differs from
-the papers: the reference point follows the front, and values worse than the median are compressed before they are
-modelled.
+constraints by the probability that they hold, Schonlau, Welch & Jones (1998), doi:10.1214/lnms/1215456182; with noise
+the models' means take the place of values, as in the re-interpolation of Forrester, Keane & Bressloff (2006),
+AIAA J. 44(10):2331-2339, doi:10.2514/1.20068. Differs from the papers: the reference point follows the front, values
+worse than the median are compressed before they are modelled, and deviations under noise are not re-interpolated.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from galapax.core.checks import check_integer
 from galapax.core.errors import InputError
 from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape, as_population, empty_population
 from galapax.local import lbfgs
-from galapax.local.gaussian_process import Process, Sample, append, fit, predict, prior_of, short_start
+from galapax.local.gaussian_process import Process, Sample, append, fit, predict, prior_of, short_start, smooth
 from galapax.numerics import random
 from galapax.operators.expected_improvement import Boxes, decompose, log_expected_hypervolume_improvement
 from galapax.operators.ranking import dominance_counts
@@ -64,6 +65,7 @@ class EHVIState(NamedTuple):
     design: Array  # (initial + k, d) points of the unit box before there are models
     expected: Array  # (k, 3, m) of the candidates, see Forecast
     expected_front: Array  # (s, 3, m)
+    means: Array | None  # (capacity, m) of the models at the parents, with noise; NaN where there is none yet
     bounds: Bounds
 
 
@@ -83,6 +85,7 @@ class Knowledge(NamedTuple):
     values: Array  # (m + p + q, n) standardised
     scale: Scale
     processes: Process  # stacked, one for each row of the values
+    objectives: Array  # (n, m) standardised, among which the front is: values, or with noise the models' means
     is_feasible: Array  # (n,) bool
     has_failed: Array  # (n,) bool
     thresholds: Array  # (p + q,) values of constraints from which on they are violated
@@ -105,11 +108,13 @@ class EHVI(Algorithm[EHVIState]):
         the budget.
     capacity: evaluations that a run can remember, the least useful are dropped; by default what the budget allows, at
         most 512.
+    noisy: whether values are random, so that points are compared by the models' means; `minimize(noisy=True)` sets it.
     """
 
     population: int = static(1)
     initial: int = static(None)
     capacity: int = static(None)
+    noisy: bool = static(False)
 
     traits: ClassVar[Traits] = Traits(
         multi_objective=True,
@@ -157,11 +162,19 @@ class EHVI(Algorithm[EHVIState]):
             design=design,
             expected=jnp.full((self.population, 3, shape.objectives), jnp.nan, dtype),
             expected_front=jnp.full((FORECAST_POINTS, 3, shape.objectives), jnp.nan, dtype),
+            means=jnp.full((self.capacity, shape.objectives), jnp.nan, dtype) if self.noisy else None,
             bounds=bounds,
         )
 
     def forecast(self, state: EHVIState) -> Forecast:
         return Forecast(state.candidates, state.expected, state.expected_front)
+
+    def solutions(self, state: EHVIState) -> Population:
+        """The parents; with noise, by what the models expect of them."""
+        if state.means is None:
+            return state.parents
+        known = jnp.isfinite(state.means) & jnp.isfinite(state.parents.objectives)
+        return state.parents._replace(objectives=jnp.where(known, state.means, state.parents.objectives))
 
     def with_known_values(self, state: EHVIState, x: Array, evaluation: CandidateEvaluation) -> EHVIState:
         """Add evaluated points to the list, which becomes longer by as many; they count as points of the design."""
@@ -170,7 +183,8 @@ class EHVI(Algorithm[EHVIState]):
         past = state.parents
         violation = None if past.violation is None else pad(past.violation, jnp.inf)
         parents = Population(pad(past.x, 0.0), pad(past.objectives, jnp.inf), violation)
-        longer = state._replace(parents=parents, constraints=pad(state.constraints, 0.0))
+        means = None if state.means is None else pad(state.means, jnp.nan)
+        longer = state._replace(parents=parents, constraints=pad(state.constraints, 0.0), means=means)
         return append_evaluations(longer, x, evaluation, n_spare=self.population)
 
     def step(self, key: Array, state: EHVIState, evaluation: CandidateEvaluation) -> EHVIState:
@@ -185,7 +199,10 @@ class EHVI(Algorithm[EHVIState]):
             u = lax.dynamic_slice_in_dim(state.design, n_evaluated, k)
             return state._replace(candidates=leave_unit_box(u, state.bounds))
 
-        state = lax.cond(n_evaluated < self.initial, sample_design, lambda s: propose(key, s, k, shape), state)
+        def follow_models(state: EHVIState) -> EHVIState:
+            return propose(key, state, model(state, shape, self.noisy), k, shape)
+
+        state = lax.cond(n_evaluated < self.initial, sample_design, follow_models, state)
         return state._replace(candidates=round_codes(state.candidates, state.bounds))
 
 
@@ -194,7 +211,7 @@ class EHVI(Algorithm[EHVIState]):
 class EI(EHVI):
     """Expected improvement by a Gaussian process, for one objective and few evaluations.
 
-    population, initial, capacity: as of `EHVI`, which with one objective is this.
+    population, initial, capacity, noisy: as of `EHVI`, which with one objective is this.
     """
 
     traits: ClassVar[Traits] = EHVI.traits._replace(multi_objective=False)
@@ -221,6 +238,7 @@ def append_evaluations(state: EHVIState, x: Array, evaluation: CandidateEvaluati
     return state._replace(
         parents=jax.tree.map(lambda old, new: old.at[rows].set(new), state.parents, as_population(x, evaluation)),
         constraints=past.at[rows].set(jnp.concatenate(constraints, axis=1)) if constraints else past,
+        means=None if state.means is None else state.means.at[rows].set(jnp.nan),
         n_evaluated=jnp.minimum(state.n_evaluated + x.shape[0], capacity),
     )
 
@@ -271,10 +289,9 @@ def standardise(values: Array, is_known: Array) -> tuple[Array, Array, Array]:
     return jnp.where(is_known, (values - mean) / spread, 0.0), mean, spread
 
 
-def propose(key: Array, state: EHVIState, k: int, shape: Shape) -> EHVIState:
+def propose(key: Array, state: EHVIState, knowledge: Knowledge, k: int, shape: Shape) -> EHVIState:
     """The state with the next k points, the models' hyper-parameters and what the models expect."""
     bounds = state.bounds
-    knowledge = model(state, shape)
 
     def choose(j: Array, carry: tuple[Knowledge, Array]) -> tuple[Knowledge, Array]:
         knowledge, chosen = carry
@@ -288,6 +305,7 @@ def propose(key: Array, state: EHVIState, k: int, shape: Shape) -> EHVIState:
         hyperparameters=knowledge.processes.vector,
         expected=expected,
         expected_front=expected_front,
+        means=None if state.means is None else restore(knowledge.objectives, knowledge.scale),
     )
 
 
@@ -298,7 +316,7 @@ def predict_objectives(knowledge: Knowledge, chosen: Array, bounds: Bounds, shap
     infeasible, are NaN.
     """
     u, m = knowledge.sample.u, shape.objectives
-    values = knowledge.values[:m].T
+    values = knowledge.objectives
     is_on_front = find_front(values, knowledge.is_feasible)
     order, count = jnp.argsort(jnp.where(is_on_front, values[:, 0], jnp.inf)), jnp.sum(is_on_front)
     places = jnp.linspace(0.0, 1.0, FORECAST_POINTS + 2, dtype=u.dtype)[1:-1] * jnp.maximum(count - 1, 0)
@@ -316,7 +334,7 @@ def predict_objectives(knowledge: Knowledge, chosen: Array, bounds: Bounds, shap
     return rows[:k], jnp.where(is_shown[:, None, None], rows[k:], jnp.nan)
 
 
-def model(state: EHVIState, shape: Shape) -> Knowledge:
+def model(state: EHVIState, shape: Shape, noisy: bool) -> Knowledge:
     """Fit a process to each objective and each constraint."""
     bounds, objectives, violation = state.bounds, state.parents.objectives, state.parents.violation
     is_past = jnp.arange(len(objectives)) < state.n_evaluated
@@ -333,14 +351,21 @@ def model(state: EHVIState, shape: Shape) -> Knowledge:
     def fit_one(values: Array, previous: Array) -> Process:
         return fit(sample, values, jnp.stack([previous, rough]), FIT_EVALUATIONS)
 
+    processes = jax.vmap(fit_one)(values, state.hyperparameters)
+    fitted = jax.vmap(smooth, in_axes=(0, None, 0))(processes, sample, values) if noisy else values
+    thresholds, p = (-means / spreads)[m:], shape.ineq
+    is_feasible = is_known if violation is None else is_known & (violation <= 0)
+    if noisy and p and not shape.eq:
+        is_feasible = is_known & jnp.all(fitted[m:] <= thresholds[:, None], axis=0)
     return Knowledge(
-        sample,
-        values,
-        Scale(middle, unit, means[:m], spreads[:m]),
-        jax.vmap(fit_one)(values, state.hyperparameters),
-        is_known if violation is None else is_known & (violation <= 0),
-        is_past & ~is_known,
-        (-means / spreads)[m:],
+        sample=sample,
+        values=values,
+        scale=Scale(middle, unit, means[:m], spreads[:m]),
+        processes=processes,
+        objectives=fitted[:m].T,
+        is_feasible=is_feasible,
+        has_failed=is_past & ~is_known,
+        thresholds=thresholds,
     )
 
 
@@ -357,6 +382,7 @@ def believe(knowledge: Knowledge, row: Array, u: Array, shape: Shape) -> Knowled
         sample=sample,
         values=values,
         processes=jax.vmap(append, in_axes=(0, None, 0, None))(knowledge.processes, sample, values, row),
+        objectives=knowledge.objectives.at[row].set(means[:m]),
         is_feasible=knowledge.is_feasible.at[row].set(is_feasible),
     )
 
@@ -385,9 +411,13 @@ def place_reference(objectives: Array, is_on_front: Array) -> Array:
 
 
 def score(u: Array, landscape: Landscape, shape: Shape) -> Array:
-    """The logarithm of the acquisition of a point (d,): improvement, feasibility and the chance not to fail."""
+    """The logarithm of the acquisition of a point (d,)."""
+    return score_prediction(u, *predict_all(landscape.knowledge, u), landscape, shape)
+
+
+def score_prediction(u: Array, mean: Array, deviation: Array, landscape: Landscape, shape: Shape) -> Array:
+    """The same from the predictions of all models (m + p + q,): improvement, feasibility and the chance not to fail."""
     knowledge, m, p = landscape.knowledge, shape.objectives, shape.ineq
-    mean, deviation = predict_all(knowledge, u)
     total = log_expected_hypervolume_improvement(mean[:m], deviation[:m], landscape.boxes)
     if shape.constrained:
         z = (knowledge.thresholds - mean[m:]) / deviation[m:]
@@ -415,7 +445,7 @@ def maximise(key: Array, knowledge: Knowledge, bounds: Bounds, shape: Shape) -> 
     """
     key_spread, key_breed = random.split(key)
     dim, dtype, m = bounds.dim, knowledge.values.dtype, shape.objectives
-    values = knowledge.values[:m].T
+    values = knowledge.objectives
     is_on_front = find_front(values, knowledge.is_feasible)
     points = jnp.concatenate(
         [
@@ -435,7 +465,9 @@ def maximise(key: Array, knowledge: Knowledge, bounds: Bounds, shape: Shape) -> 
     movable = jnp.ones(dim, dtype)
     if bounds.grid is not None:
         movable = jnp.where(bounds.grid.discrete, 0.0, movable)
-    scores = jax.vmap(lambda u: score(u, landscape, shape))(points)
+    scores = jax.vmap(lambda u, mean, deviation: score_prediction(u, mean, deviation, landscape, shape))(
+        points, means, deviations
+    )
     _, rows = lax.top_k(jnp.where(jnp.isnan(scores), -jnp.inf, scores), DESCENTS)
 
     def loss_and_gradient(u: Array) -> tuple[Array, Array]:

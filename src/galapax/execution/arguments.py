@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from galapax.algorithms.archive import Archived
 from galapax.algorithms.cmaes import CMAES, is_for_surrogate
+from galapax.algorithms.ehvi import EHVI
 from galapax.algorithms.reevaluated import reevaluates
 from galapax.core.algorithm import (
     Algorithm,
@@ -214,7 +215,7 @@ def check_islands(
 
 def check_noisy(solver: Algorithm, options: Options) -> None:
     """Refuse what cannot work on values that are random."""
-    if solver.traits.multi_objective and not reevaluates(solver):
+    if solver.traits.multi_objective and not (reevaluates(solver) or isinstance(solver, EHVI)):
         raise InputError(
             f"{type(solver).__name__} compares single values, which are lucky draws: take gx.NSGA2, whose survivors "
             "are evaluated again."

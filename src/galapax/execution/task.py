@@ -284,9 +284,9 @@ def default_algorithm(problem: Problem, options: Options, objectives: int | None
     if options.blackbox:
         limit = options.max_evaluations if _leaves_search_open(options) else None
         workers = count_workers(options.workers.pool)
-        if objectives == 1 and is_for_models(limit, problem.dim):
+        if objectives == 1 and not options.noisy and is_for_models(limit, problem.dim):
             return ModelSearch(population=workers, eq_tolerance=problem.eq_tolerance)
-        if is_for_front_models(limit, problem.dim, objectives) and not options.noisy:
+        if is_for_front_models(limit, problem.dim, objectives):
             return EHVI(population=workers)
     else:
         n_vectorized = (options.population or 1) if options.vectorized else 0
@@ -306,7 +306,7 @@ def _leaves_search_open(options: Options) -> bool:
         (options.generations, options.population, options.islands) == (None, None, None)
         and np.ndim(options.x0) <= 1
         and options.restarts == "auto"
-        and not (options.noisy or options.vectorized or options.workers.asynchronous)
+        and not (options.vectorized or options.workers.asynchronous)
         and options.compute.dtype == "float64"  # differences and covariances need it
     )
 
@@ -451,8 +451,8 @@ def build_task(
     if not population_given:
         solvers = tuple(shrink_population_to_budget(solver, problem.dim, shape, search_budget) for solver in solvers)
     solvers = _choose_surrogates(solvers, options, problem.dim)
-    if options.noisy and all(solver.traits.multi_objective and reevaluates(solver) for solver in solvers):
-        solvers = tuple(map(Reevaluated, solvers))
+    if options.noisy:
+        solvers = tuple(map(_prepare_for_noise, solvers))
     bound = tuple(solver.bind(problem.dim, shape, budget) for solver in solvers)
     check_population(bound[0].population, problem.dim)
     population = bound[0].population
@@ -527,6 +527,13 @@ def _check_noisy_budget(options: Options, search_budget: Budget, n_first: int) -
             f"max_evaluations must be at least {math.ceil(n_first / NOISY_SEARCH_SHARE)}: the first generation needs "
             f"{n_first} evaluations, and a third of all estimate the mean at x; got {options.max_evaluations}."
         )
+
+
+def _prepare_for_noise(solver: Algorithm) -> Algorithm:
+    """Return the solver with its survivors compared by means: those of its models, or of several values."""
+    if isinstance(solver, EHVI):
+        return replace(solver, noisy=True)
+    return Reevaluated(solver) if solver.traits.multi_objective and reevaluates(solver) else solver
 
 
 def _choose_surrogates(solvers: tuple[Algorithm, ...], options: Options, dim: int) -> tuple[Algorithm, ...]:

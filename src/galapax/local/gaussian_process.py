@@ -205,6 +205,13 @@ def append(process: Process, sample: Sample, values: Array, row: Array) -> Proce
     return Process(process.vector, inverse_root.T @ (inverse_root @ values), inverse_root)
 
 
+def smooth(process: Process, sample: Sample, values: Array) -> Array:
+    """Mean of the function (n,) at the evaluated points, where values have noise."""
+    return jnp.where(
+        sample.is_evaluated, values - noise_of(unflatten(process.vector), sample.u.shape[1]) * process.weights, 0.0
+    )
+
+
 def predict(process: Process, sample: Sample, u: Array) -> tuple[Array, Array]:
     """Mean and standard deviation (k,) of the function, without noise, at points (k, d)."""
     hyperparameters = unflatten(process.vector)

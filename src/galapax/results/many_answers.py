@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-from galapax.core.checks import HTMLRepr
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from galapax.core.checks import HTMLRepr
 from galapax.core.errors import InputError
 from galapax.results.result import Result, describe_coverage, has_cells
 
