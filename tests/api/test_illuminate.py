@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import galapax as gx
-from galapax.algorithms.map_elites import MeasureGrid, insert
+from galapax.algorithms.map_elites import MeasureGrid, find_entrants, insert
 from galapax.core.problem import Population
 
 BOX = [(-1.0, 1.0)] * 3
@@ -48,7 +48,7 @@ def test_each_cell_holds_the_best_feasible_candidate_that_fell_into_it(seed):
         batches.append((values, measures, np.where(draws.random(20) < 0.2, 1.0, 0.0)))
         objectives = jnp.asarray(np.column_stack([values, measures]))
         new = Population(jnp.asarray(values[:, None]), objectives, jnp.asarray(batches[-1][2]))
-        archive = insert(grid, archive, new)
+        archive = insert(archive, new, *find_entrants(grid, new, archive.fitness))
     np.testing.assert_allclose(archive.fitness, brute_force_archive(grid, batches))
     filled = np.isfinite(np.asarray(archive.fitness))
     np.testing.assert_allclose(np.asarray(archive.x)[filled, 0], np.asarray(archive.fitness)[filled])

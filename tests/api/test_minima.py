@@ -169,6 +169,17 @@ def test_ask_and_tell_finds_what_minima_finds():
         opt.ask()
 
 
+def test_the_best_so_far_is_of_all_values_that_were_told():
+    opt = gx.MinimaOptimizer([(-2, 2)] * 2, seed=3, max_evaluations=3000)
+    trials = opt.ask(4)
+    opt.tell(trials, [3.0, float("nan"), 1.0, 2.0])
+    best = opt.best
+    assert best.fun == 1.0 and best.nfev == 4 and best.n_failed == 1
+    np.testing.assert_allclose(best.x, trials[2].x)
+    with pytest.raises(gx.InputError, match=r"must be at least 6 \(a search evaluates at least one generation\)"):
+        gx.minima(two_wells, [(-2, 2)] * 2, max_evaluations=5)
+
+
 def test_told_constraints_and_failures():
     opt = gx.MinimaOptimizer({"n": gx.integer(0, 10), "x": (0.0, 1.0)}, maximize=True, max_evaluations=1000)
     first = opt.ask(5)

@@ -32,8 +32,6 @@ from galapax.core.problem import Bounds, CandidateEvaluation, Population, Shape,
 from galapax.numerics import random
 
 RESTART_WIDTH = 1e-10  # of a distribution, as a share of the box; a narrower one starts again
-
-
 MIN_SAMPLES = 4  # whose better half updates a distribution
 
 
@@ -120,10 +118,10 @@ class CMAMAE(Algorithm[CMAMAEState]):
         """Insert the candidates, raise thresholds, and let each search learn from what its samples gained."""
         new, bounds, search = as_population(state.candidates, evaluation), state.bounds, self.search
         assert search is not None
-        cell, _ = find_entrants(self.grid, new, state.parents.fitness)
+        cell, enters = find_entrants(self.grid, new, state.parents.fitness)
         threshold = state.thresholds[jnp.minimum(cell, self.grid.size - 1)]
         loss = jnp.where(cell < self.grid.size, new.fitness - threshold, jnp.inf)
-        archive = insert(self.grid, state.parents, new)
+        archive = insert(state.parents, new, cell, enters)
         thresholds = self._raise_thresholds(state.thresholds, cell, new.fitness, loss < 0)
         gains = CandidateEvaluation(loss[:, None], evaluation.violation, evaluation.failed)
         gains = jax.tree.map(self._divide, gains)

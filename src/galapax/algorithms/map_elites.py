@@ -83,13 +83,8 @@ def find_entrants(grid: MeasureGrid, new: Population, least: Array) -> tuple[Arr
     return cell, is_best & (first[jnp.minimum(cell, grid.size - 1)] == rows)
 
 
-def insert(grid: MeasureGrid, archive: Population, new: Population) -> Population:
-    """Put the candidates that are better than the elite of their cell into its place."""
-    return put(archive, new, *find_entrants(grid, new, archive.fitness))
-
-
-def put(archive: Population, new: Population, cell: Array, enters: Array) -> Population:
-    """Put the candidates that enter into their cells."""
+def insert(archive: Population, new: Population, cell: Array, enters: Array) -> Population:
+    """Put the candidates that enter into their cells, in the place of the elites there."""
     place = jnp.where(enters, cell, archive.fitness.shape[0])
     return jax.tree.map(lambda old, rows: old.at[place].set(rows, mode="drop"), archive, new)
 
@@ -161,7 +156,7 @@ class MAPElites(Algorithm[MAPElitesState]):
         places = jnp.where(is_first, position, grid.size)
         filled = state.filled.at[places].set(cell.astype(jnp.int32), mode="drop")
         n_filled = state.n_filled + jnp.sum(is_first, dtype=jnp.int32)
-        archive = put(state.parents, new, cell, enters)
+        archive = insert(state.parents, new, cell, enters)
         key_elites, key_noise, key_line = random.split(key, 3)
         # while there is no elite, any point of the box
         choices = jnp.where(n_filled > 0, n_filled, grid.size)

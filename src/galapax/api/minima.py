@@ -33,7 +33,7 @@ from galapax.execution.observers import Facts, Progress, observers, open_observe
 from galapax.execution.polish import check_polish, why_not_polishable
 from galapax.execution.solve import open_checkpoint
 from galapax.execution.task import Task, prepare_task, problem_of, resolve_options
-from galapax.local.niches import Descents, Minimum, NicheSearch, estimate_unseen
+from galapax.local.niches import Descents, Minimum, NicheSearch, count_samples, estimate_unseen
 from galapax.numerics.compile_cache import CompileTimer
 from galapax.results.many_answers import Minima
 from galapax.results.result import History, Result, Runs, attach_replay
@@ -96,6 +96,12 @@ def minima(
         arguments["max_evaluations"] = default_limit(problem.dim)
     options = resolve_options(problem, Options.parse(arguments))
     limit = parse_interest(global_only, within, unseen)
+    check_integer(
+        options.max_evaluations,
+        "max_evaluations",
+        count_samples(problem.dim),
+        "a search evaluates at least one generation",
+    )
     if options.workers.asynchronous:
         raise InputError("minima evaluates whole generations: remove asynchronous=True from the workers.")
     if options.noisy:
@@ -229,6 +235,7 @@ class MinimaOptimizer:
     def _wait(self, points: np.ndarray | Descents) -> None:
         """Wait for the values of these points."""
         assert isinstance(points, np.ndarray)
+        self._places = points  # in the unit box
         self._points = self.task.decode(self.evaluator.genes(points))
         self._scores = np.full(len(points), np.nan)  # NaN of those that wait
         self._out.clear()
@@ -272,6 +279,7 @@ class MinimaOptimizer:
             limits = np.array([violation]) if is_constrained else None
             self._scores[place] = merge_violation(np.array([value]), limits, failed)[0]
             self.evaluator.n_failed += int(failed[0])
+            self.search.note_sample(self._places[place], float(self._scores[place]))
         if not np.isnan(self._scores).any():
             try:
                 self._wait(self._moves.send(self._scores))
@@ -288,6 +296,7 @@ class MinimaOptimizer:
         """The result so far, with the table of minima."""
         stop = None if self.is_done else Stop.CALLBACK
         result = assemble(self.task, [self.search], self.evaluator, stop, self.unseen, self.began)
+        result["nfev"] = self.nfev
         if not self.is_done:
             result["message"] = result.message.replace(f"Stopped ({Stop.CALLBACK.value}) with", "So far")
         return result

@@ -104,6 +104,11 @@ def estimate_unseen(minima: list[Minimum]) -> float:
     return min(1.0, (samples.count(1) + 1) / max(sum(samples), 1))
 
 
+def count_samples(dim: int) -> int:
+    """The usual number of samples of a CMA-ES."""
+    return 4 + int(3 * math.log(dim))
+
+
 class VisitedPoints:
     """Minima, and where searches were given up, with the distance of each to the nearest better one."""
 
@@ -243,12 +248,11 @@ class NicheSearch:
         self.random = np.random.default_rng(self.seed)
         self.min_within = self.within
         self.known = VisitedPoints(self.dim)
-        self.population = 4 + int(3 * math.log(self.dim))
+        self.population = count_samples(self.dim)
         self.uniform = [np.empty((0, self.dim))], [np.empty(0)]  # samples and their scores
         self.costs: list[float] = []  # evaluations of searches
-        self.revisited = np.empty(
-            0, int
-        )  # known points from which searches go on, as they may have been given up early
+        # known points from which searches go on, as they may have been given up early
+        self.revisited = np.empty(0, int)
 
     @property
     def n_rounds(self) -> int:
@@ -278,18 +282,7 @@ class NicheSearch:
             if self.descends and self.minima and not rounds[WIDE]:  # descents see no funnel
                 kind = WIDE
             before, n_before, best = self.evaluations, self.n_best, self.best
-            x, scale, n_searches, population = self.draw(kind, rounds[kind])
-            x, scores = yield from self.evaluate(x)
-            if kind == UNIFORM:
-                self.uniform[0].append(x)
-                self.uniform[1].append(scores)
-                self.set_accuracy()
-            share = 1.0 if kind in (HOPS_BETWEEN_BEST, HOPS_IN_FUNNELS) else SELECTED_SHARE
-            order = np.argsort(scores, kind="stable")[: math.ceil(share * len(x))]
-            order = order[np.isfinite(scores[order])]
-            x, scores, scale = x[order], scores[order], scale[order]
-            niche = yield from self.cluster(x, scores, max(2 * float(np.median(scale)), MIN_WIDTH) if len(x) else 1.0)
-            yield from self.search(x, scores, scale, niche, n_searches, population, kind)
+            yield from self.sample_and_search(kind, rounds[kind])
             rounds[kind] += 1
             known = [minimum.score for minimum in self.best_minima()] or [self.best_sample.score]
             values = min(known), sum(known) / len(known), max(known)
@@ -298,6 +291,21 @@ class NicheSearch:
             fruitless[kind] = (fruitless[kind] + self.evaluations - before) / (1 + n_new)
             self.is_done = min(rounds) > 0 and n_new == 0 and estimate_unseen(self.best_minima()) <= self.unseen
         yield from self.verify()
+
+    def sample_and_search(self, kind: int, number: int) -> Moves:
+        """Evaluate the points of a round, cluster the better ones, and search in the niches that are new."""
+        x, scale, n_searches, population = self.draw(kind, number)
+        x, scores = yield from self.evaluate(x)
+        if kind == UNIFORM:
+            self.uniform[0].append(x)
+            self.uniform[1].append(scores)
+            self.set_accuracy()
+        share = 1.0 if kind in (HOPS_BETWEEN_BEST, HOPS_IN_FUNNELS) else SELECTED_SHARE
+        order = np.argsort(scores, kind="stable")[: math.ceil(share * len(x))]
+        order = order[np.isfinite(scores[order])]
+        x, scores, scale = x[order], scores[order], scale[order]
+        niche = yield from self.cluster(x, scores, max(2 * float(np.median(scale)), MIN_WIDTH) if len(x) else 1.0)
+        yield from self.search(x, scores, scale, niche, n_searches, population, kind)
 
     def set_accuracy(self) -> None:
         """Choose what counts as equal from the feasible scores of the first uniform sample that has some."""
@@ -435,9 +443,14 @@ class NicheSearch:
         x = self.snap(x[: max(self.evaluations_left, 0)])
         scores = (yield x) if len(x) else np.zeros(0)
         self.evaluations += len(x)
-        if len(x) and scores.min() < self.best_sample.score:
-            self.best_sample = Minimum(x[scores.argmin()].copy(), float(scores.min()), found=0)
+        if len(x):
+            self.note_sample(x[scores.argmin()], float(scores.min()))
         return x, scores
+
+    def note_sample(self, x: np.ndarray, score: float) -> None:
+        """Keep a point (d,) if it is the best one that was evaluated so far."""
+        if score < self.best_sample.score:
+            self.best_sample = Minimum(x.copy(), score, found=0)
 
     def cluster(self, x: np.ndarray, scores: np.ndarray, length: float) -> Answers:
         """The row of the best point of each point's niche (k,), or -1 - i if that is the known point i.
@@ -542,10 +555,17 @@ class NicheSearch:
         means = np.concatenate([x[starts], self.known.x[revisited]])
         batch = CMAESBatch(means, sigmas, population, self.random)
         batch.best[:] = np.concatenate([scores[starts], self.known.score[revisited]])
-        active = np.arange(len(means))
+        yield from self.advance(batch, sizes)
+
+    def advance(self, batch: CMAESBatch, sizes: np.ndarray) -> Moves:
+        """Go on with searches until each has converged, met a better one or got hopeless, or evaluations run out.
+
+        sizes: (k,) samples that led to each search.
+        """
+        active = np.arange(len(sizes))
         while len(active) and batch.age < MAX_SEARCH_GENERATIONS:
             points, values = yield from self.evaluate(batch.ask(active))
-            if len(values) < len(active) * population:
+            if len(values) < len(active) * batch.population:
                 break
             batch.tell(active, points, values)
             converged, hopeless = batch.has_converged(active, self.accuracy), np.zeros(len(active), bool)
@@ -563,7 +583,7 @@ class NicheSearch:
             for row in active[converged & ~hopeless & ~merged]:
                 yield from self.add(batch.best_x[row], float(batch.best[row]), int(sizes[row]))
             is_over = converged | hopeless | merged
-            self.costs += [float(batch.age * population)] * int(is_over.sum())
+            self.costs += [float(batch.age * batch.population)] * int(is_over.sum())
             active = active[~is_over]
         if not self.minima and len(active):
             row = active[np.argmin(batch.best[active])]
