@@ -3,8 +3,9 @@
 Starting: seconds of `import jax`, of `import galapax` after it, and of the command `galapax solve rastrigin -g 200`
 with an empty folder of compiled programs and with the folder that it left. First answers: seconds of the first plain
 call of a process, from Python to Result, with an empty folder, with what the same call for three other objectives left
-there, and with what this one did; then of the next call in that process. Calling: milliseconds of a call that compiles
-nothing. The least of several tries counts; all are made in one run on one machine.
+there, and with what this one did; then of the next calls in that process; and the seconds of CPU that the first one
+took, in all threads, which count where others use the machine. Calling: milliseconds of a call that compiles nothing.
+The least of several tries counts; all are made in one run on one machine. --only: first answers of these rows alone.
 """
 
 from __future__ import annotations
@@ -25,20 +26,24 @@ print(between - start, perf_counter() - between)
 """
 
 CALLS = """
-from time import perf_counter
+from time import perf_counter, process_time
 import galapax as gx, jax.numpy as jnp
 def call():
     start = perf_counter()
-    gx.minimize(lambda x: {formula}, [(-5.12, 5.12)] * {dim}, seed=0)
+    gx.minimize(lambda x: {formula}, [(-5.12, 5.12)] * {dim}, seed=0, runs={runs})
     return perf_counter() - start
-print(call(), min(call() for _ in range(5)))
+begin = process_time()
+first = call()
+print(first, process_time() - begin, min(call() for _ in range({repeats})))
 """
-FIRST_ANSWERS = (  # name, variables, formula
-    ("sphere", 5, "jnp.sum(x * x)"),
-    ("Rosenbrock", 10, "jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)"),
-    ("Rastrigin", 5, "10 * x.size + jnp.sum(x * x - 10 * jnp.cos(2 * jnp.pi * x))"),
-    ("Griewank", 5, "1 + jnp.sum((100 * x) ** 2) / 4000 - jnp.prod(jnp.cos(100 * x / jnp.sqrt(jnp.arange(1, 6))))"),
-    ("Ackley", 2, "-20 * jnp.exp(-0.2 * jnp.sqrt(jnp.mean(x * x))) - jnp.exp(jnp.mean(jnp.cos(2 * jnp.pi * x)))"),
+ROSENBROCK = "jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)"
+FIRST_ANSWERS = (  # name, variables, runs, formula
+    ("sphere", 5, 1, "jnp.sum(x * x)"),
+    ("Rosenbrock", 10, 1, ROSENBROCK),
+    ("Rastrigin", 5, 1, "10 * x.size + jnp.sum(x * x - 10 * jnp.cos(2 * jnp.pi * x))"),
+    ("Griewank", 5, 1, "1 + jnp.sum((100 * x) ** 2) / 4000 - jnp.prod(jnp.cos(100 * x / jnp.sqrt(jnp.arange(1, 6))))"),
+    ("Ackley", 2, 1, "-20 * jnp.exp(-0.2 * jnp.sqrt(jnp.mean(x * x))) - jnp.exp(jnp.mean(jnp.cos(2 * jnp.pi * x)))"),
+    ("Rosenbrock ensemble", 10, 100, ROSENBROCK),
 )
 OTHER_OBJECTIVES = (
     "jnp.sum(jnp.abs(x - 0.2) ** 3)",
@@ -72,24 +77,29 @@ def measure_starting(rounds: int) -> None:
         print(f"{what:<44}{seconds:>8.2f} s", flush=True)
 
 
-def measure_first_answers(rounds: int) -> None:
-    print(f"{'seconds of a call, on disk before it':<44}{'nothing':>9}{'others':>9}{'its own':>9}{'2nd call':>9}")
-    for name, dim, formula in FIRST_ANSWERS:
+def measure_first_answers(rounds: int, only: list[str] | None) -> None:
+    columns = "".join(f"{name:>9}" for name in ("nothing", "others", "its own", "2nd call"))
+    print(f"{'seconds of a call, on disk before it':<44}{columns}   CPU of the first three")
+    for name, dim, runs, formula in FIRST_ANSWERS:
+        if only and name not in only:
+            continue
         rows = []
         for _ in range(rounds):
             with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as folder:
-                row = [measure_call(formula, dim, empty)[0]]
-                for other in OTHER_OBJECTIVES:
-                    measure_call(other, dim, folder)
-                row.append(measure_call(formula, dim, folder)[0])
-                rows.append([*row, *measure_call(formula, dim, folder)])
-        least = [min(column) for column in zip(*rows, strict=True)]
-        print(f"{f'{name}, {dim} variables':<44}" + "".join(f"{seconds:>9.3f}" for seconds in least), flush=True)
+                nothing = measure_call(formula, dim, runs, empty, 1)
+                for other in OTHER_OBJECTIVES if runs == 1 else [ROSENBROCK + " + 0.1 * x[0]"]:
+                    measure_call(other, dim, runs, folder, 1)
+                others = measure_call(formula, dim, runs, folder, 1)
+                own = measure_call(formula, dim, runs, folder, 5)
+                rows.append([nothing[0], others[0], own[0], own[2], nothing[1], others[1], own[1]])
+        least = [f"{min(column):>9.3f}" for column in zip(*rows, strict=True)]
+        title = f"{name}, {dim} variables" + (f", {runs} runs" if runs > 1 else "")
+        print(f"{title:<44}{''.join(least[:4])}   CPU{''.join(least[4:])}", flush=True)
 
 
-def measure_call(formula: str, dim: int, folder: str) -> list[float]:
-    """Seconds of a first call in a process and of the next one."""
-    printed = run_with_cache(["-c", CALLS.format(formula=formula, dim=dim)], folder)[1]
+def measure_call(formula: str, dim: int, runs: int, folder: str, repeats: int) -> list[float]:
+    """Seconds of a first call in a process, and of CPU in it, and the least of the next calls."""
+    printed = run_with_cache(["-c", CALLS.format(formula=formula, dim=dim, runs=runs, repeats=repeats)], folder)[1]
     return [float(word) for word in printed.split()]
 
 
@@ -124,10 +134,14 @@ def measure_calling(rounds: int) -> None:
 
 
 def main() -> None:
-    options = harness.make_parser(__doc__, rounds=5).parse_args()
-    measure_starting(options.rounds)
-    measure_first_answers(options.rounds)
-    measure_calling(options.rounds)
+    parser = harness.make_parser(__doc__, rounds=5)
+    parser.add_argument("--only", nargs="+", choices=[row[0] for row in FIRST_ANSWERS])
+    options = parser.parse_args()
+    if not options.only:
+        measure_starting(options.rounds)
+    measure_first_answers(options.rounds, options.only)
+    if not options.only:
+        measure_calling(options.rounds)
 
 
 if __name__ == "__main__":
