@@ -125,6 +125,8 @@ def test_descents_from_many_places_go_on_while_they_find_the_same_minima():
     assert Portfolio().next(own, [*searches, worse], left, draw).kind == "multistart"
     all_different = worse._replace(stop=Stop.STALL)
     assert Portfolio().next(own, [*searches, all_different], left, draw).kind == "large"
+    assert Portfolio().next(own, [*searches, worse, all_different], left, draw).kind == "multistart"
+    assert Portfolio().next(own, [*searches, worse, *[all_different] * 2], left, draw).kind == "large"
     assert Portfolio().next(own, [*searches, *[worse] * 8], left, draw).kind == "large"
     assert Portfolio().next(own, searches, 500.0, draw).kind != "multistart"
 
@@ -203,6 +205,11 @@ def test_confidence_is_the_chance_that_nothing_was_missed():
     # descents end near the best minimum
     near = past("multistart", best=1.001, x=0.105)
     assert estimate_confidence([here, elsewhere, near]) == pytest.approx(1 - 1 / 2 / 2)
+    far_away = past("repeat", best=1e6, x=0.5)  # it does not make the others the same
+    higher = near._replace(best=1.1)
+    assert estimate_confidence([here, elsewhere, far_away, higher]) == estimate_confidence([here, elsewhere, far_away])
+    all_different = near._replace(stop=Stop.STALL)
+    assert estimate_confidence([here, elsewhere, all_different]) == estimate_confidence([here, elsewhere])
     # by simulation: a better minimum, as easy to find as the best one, is missed by n searches
     rng, n, k = np.random.default_rng(1), 6, 3
     shares = rng.beta(k, n - k + 1, 100_000)

@@ -135,7 +135,7 @@ class Portfolio(Restarts):
         if past[-1].kind == "multistart" and past[-1].best <= min(p.best for p in past):
             return NextSearch(scale_spread(algorithm, LOCAL_SHRINK), "refinement", start=past[-1].x)
         spent, total = sum(p.evaluations for p in searches), evaluations_left + sum(p.evaluations for p in past)
-        is_rugged = any(p.stop is not Stop.TOLERANCE for p in searches[:1])
+        is_rugged = 2 * sum(p.stop is Stop.TOLERANCE for p in searches) < len(searches)
         limit = min(MAX_MULTISTART_SHARE * total, evaluations_left)
         dim = len(past[0].x)
         search = Multistart().bind(dim, Shape(), Budget())

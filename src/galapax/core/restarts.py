@@ -22,7 +22,7 @@ SAME_BASIN_DISTANCE = 1e-3  # share of the box within which two end points of th
 SAME_VALUE_RESOLUTIONS = 10.0  # difference of two values that count as the same, in units of their resolution
 ROUNDING_ULPS = 64.0  # error of a value, in units of its last place
 SAME_VALUE_SHARE = 1e-12  # the same as a share of the span of all ends
-SAME_BASIN_SHARE = 1e-2  # of the box, and of the span of all ends, within which descents end at the same minimum
+SAME_BASIN_SHARE = 1e-2  # of the box, and of the gap to other minima, within which descents have found the best one
 FLAT_SHARE = 1e-5  # of its value, that the last population of a search spans on a plateau
 STOP_CONFIDENCE = 0.95  # from which on a run is done
 SUCCESS_CONFIDENCE = 0.8  # from which on a run that its limits have ended is a success
@@ -125,6 +125,8 @@ def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
     # without searches that are stuck on a plateau: its value may be a penalty, next to which all others are the same
     values = [p.best for p in ends if not (p.stop is Stop.STALL and p.resolution <= FLAT_SHARE * abs(p.best))]
     span = max(values, default=best.best) - best.best
+    others = [p.best - best.best for p in ends if np.max(np.abs(p.x - best.x)) > SAME_BASIN_SHARE]
+    gap = min(others, default=0.0)  # to the best minimum elsewhere
 
     def agrees(search: SearchSummary) -> bool:
         if search.kind == "descent" and search.stop is not Stop.TOLERANCE:
@@ -137,7 +139,7 @@ def find_agreeing_searches(past: Sequence[SearchSummary]) -> list[bool]:
         same_value = search.kind != "probe" and difference <= SAME_VALUE_RESOLUTIONS * resolution
         # on a plateau or at its limit a search has the value without having converged
         same_value |= 0 <= difference <= SAME_VALUE_SHARE * max(span, 0.0) and not is_constant
-        same_basin = search.kind == "multistart" and difference <= SAME_BASIN_SHARE * span
+        same_basin = search.kind == "multistart" and has_converged and difference <= SAME_BASIN_SHARE * gap
         same_basin &= bool(np.max(np.abs(search.x - best.x)) <= SAME_BASIN_SHARE)
         return search.violation <= best.violation and (same_value or same_basin or (has_converged and same_point))
 
@@ -159,9 +161,10 @@ def estimate_confidence(past: Sequence[SearchSummary]) -> float:
     agreeing = find_agreeing_searches(past)
     sizes = [p.doublings for p, agrees in zip(past, agreeing, strict=True) if agrees and p.kind == "large"]
     for search, agrees in zip(past, agreeing, strict=True):
+        is_rugged = search.kind == "multistart" and search.stop is not Stop.TOLERANCE  # each descent ended elsewhere
         is_too_small = search.kind == "large" and search.doublings < min(sizes, default=0)
         is_refuted = search.kind == "separable" and search.stop is Stop.STALL  # it began before the sum was refuted
-        if search.kind in ("probe", "descent", "refinement") or is_too_small or is_refuted:
+        if search.kind in ("probe", "descent", "refinement") or is_too_small or is_refuted or is_rugged:
             continue
         is_cut_short = search.stop is Stop.BUDGET and search.kind != "evolution" and not agrees
         if not is_cut_short:
