@@ -182,7 +182,7 @@ class ElementEmitter:
         self.scopes.extend(inner)
         self.guards = guards
 
-    def declare(self, dtype: str, value: Expr | ir.Load | ir.Lookup, depth: int | None = None) -> Expr:
+    def declare(self, dtype: str, value: Expr | ir.Load | ir.Lookup | ir.ByTarget, depth: int | None = None) -> Expr:
         """Declare a constant of this value, in the scope of this depth or that of its operands, and return it."""
         if depth is None:
             assert isinstance(value, Expr)

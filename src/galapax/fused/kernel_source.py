@@ -316,7 +316,7 @@ def _assemble(builder: LoopEmitter, graph: Graph, n_inputs: int, n_outputs: int)
     _list_statements(resources, "loop IR without dead stores", statements)
     is_for_gpu = not (shape.for_cpu or shape.is_emulated)
     if not shape.for_cpu:
-        statements = buffer_history(statements)
+        statements = buffer_history(statements, 32 if is_for_gpu else 1)
         _list_statements(resources, "loop IR with buffered history", statements)
     block_threads, blocks_per_sm = _choose_block_size(builder)
     memory = _plan_memory(builder, statements, block_threads, blocks_per_sm)

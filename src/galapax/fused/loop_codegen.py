@@ -64,7 +64,7 @@ class LoopEmitter(ElementEmitter):
         self.emit_barrier()
 
     def emit_store(
-        self, name: str, node: Node, index: Sequence[Index], value: Expr, mask: ir.Mask | None = None
+        self, name: str, node: Node, index: Sequence[Index], value: Expr | ir.ByTarget, mask: ir.Mask | None = None
     ) -> None:
         """Emit the store of an element."""
         offset = as_expr(self.flatten_index(index, node.shape))

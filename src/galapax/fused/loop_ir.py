@@ -126,6 +126,18 @@ class Lookup(NamedTuple):
     names: Names = ()
 
 
+class ByTarget(NamedTuple):
+    """An expression that is another one on a GPU than on a CPU."""
+
+    gpu: Expr
+    cpu: Expr
+    arrays: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> Names:
+        return names_of(self.gpu, self.cpu)
+
+
 class Take(NamedTuple):
     """The result of a cooperative reduction, from its slot. accumulator: a thread's, which has it if it is alone.
 
@@ -145,7 +157,7 @@ class Take(NamedTuple):
         return names_of(self.accumulator)
 
 
-Value = Scalar | Load | Lookup | Take  # of a statement
+Value = Scalar | Load | Lookup | ByTarget | Take  # of a statement
 
 
 class Mask(NamedTuple):
@@ -360,6 +372,8 @@ def _describe_value(value: object) -> str:
             return value.text
         case Expr():
             return value.text
+        case ByTarget():
+            return value.gpu.text
         case Mask():
             return str(value.condition)
         case Take():

@@ -170,7 +170,7 @@ def _value_names(value: ir.Value) -> ir.Names:
     return ir.names_of(value) if isinstance(value, str) else value.names
 
 
-def buffer_history(statements: Sequence[ir.Statement]) -> list[ir.Statement]:
+def buffer_history(statements: Sequence[ir.Statement], lanes: int = 32) -> list[ir.Statement]:
     """Keep what 32 rows of history are computed from in registers, one generation a lane, and write the rows together.
 
     That needs a row which one thread computes from a few constants of its generation, such as results of reductions.
@@ -198,7 +198,7 @@ def buffer_history(statements: Sequence[ir.Statement]) -> list[ir.Statement]:
     registers = {name: f"w_{name}" for name in inputs}
     declarations = [ir.Declare(types[name], register, "0") for name, register in registers.items()]
     computed = [s for name, s in arithmetic.items() if name in names and name != "number"]
-    is_own = ir.compose("LANE == g % BUFFERED_ROWS", "g")
+    is_own = ir.compose(f"LANE == g % {lanes}", "g")
     keep = [ir.If([(is_own, [ir.Assign(register, name)])]) for name, register in registers.items()]
     # there the names of the row mean the generation of each lane
     renamed = [ir.Let("int", "number", ir.compose("start + end - kept + LANE", "start", "end", "kept"))]
@@ -211,8 +211,8 @@ def buffer_history(statements: Sequence[ir.Statement]) -> list[ir.Statement]:
         rows = ir.If([(ir.compose("THE_LAST && LANE < kept", "kept"), row.body)])
         return ir.If([(ir.compose(condition, "g"), [*span, *renamed, *computed, rows])])
 
-    is_full = flush("g % BUFFERED_ROWS == BUFFERED_ROWS - 1", "BUFFERED_ROWS", "g + 1")
-    rest = flush("g % BUFFERED_ROWS != 0", "g % BUFFERED_ROWS", "g")
+    is_full = flush(f"g % {lanes} == {lanes - 1}", str(lanes), "g + 1")
+    rest = flush(f"g % {lanes} != 0", f"g % {lanes}", "g")
     loop.body = _replace_statement(loop.body, row, [*keep, is_full])
     for statement in reversed(computed):  # what only the row needs
         if not any(statement.name in names_read([s]) for s in loop.body):

@@ -32,6 +32,12 @@ class CudaTarget:
     def is_grid(self) -> bool:
         return self.blocks > MAX_CLUSTER_BLOCKS
 
+    def choose(self, value: ir.ByTarget) -> ir.Expr:
+        return value.gpu
+
+    def count_group(self, threads: int) -> int:
+        return threads
+
     def print_barrier(self, scope: ir.BarrierScope) -> str:
         if scope is ir.BarrierScope.RUN and self.blocks > 1:
             return "run_barrier();"
@@ -136,6 +142,12 @@ class HostTarget:
     instructions: accumulated in the loop itself, it would keep the iterations in order.
     """
 
+    def choose(self, value: ir.ByTarget) -> ir.Expr:
+        return value.cpu
+
+    def count_group(self, threads: int) -> int:
+        return 1
+
     def print_barrier(self, scope: ir.BarrierScope) -> str:
         return ""
 
@@ -206,7 +218,7 @@ def _print_lines(statement: ir.Statement, target: Target) -> Iterator[str]:
         case ir.For():
             yield f"{_loop_head(statement, target)} {{"
             if statement.element:  # the threads of a group take an element together
-                q, threads = statement.variable, f"GROUP({statement.group})"
+                q, threads = statement.variable, target.count_group(statement.group)
                 yield f"  const int {statement.element} = (int)((u32){q} / {threads});"
                 yield f"  const int lane = (int)((u32){q} % {threads});"
             yield from print_statements(statement.body, target, "  ")
@@ -258,6 +270,8 @@ def _print_line(statement: ir.Statement, target: Target) -> str:
 def _print_value(value: ir.Value, target: Target) -> str:
     if isinstance(value, ir.Take):
         return target.print_take(value)
+    if isinstance(value, ir.ByTarget):
+        return target.choose(value).text
     return value if isinstance(value, str) else value.text
 
 

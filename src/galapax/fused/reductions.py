@@ -109,12 +109,13 @@ def emit_reduction(e: ElementEmitter, node: Node, index: tuple[Index, ...]) -> E
             element = _operand_index(node, index, inner)
             for load, registers in prefetched:
                 loaded = e.emit_element(load, element)
-                value = compose(f"FETCHED({registers}, {inner[-1]}, {loaded})", registers, inner[-1], loaded)
+                register = compose(f"{registers}[turn_{inner[-1]}]", registers, inner[-1])
+                value = ir.ByTarget(gpu=register, cpu=loaded)
                 e.scopes[-1].values[element_key(load, element)] = e.declare(load.dtype, value, len(e.scopes) - 1)
             term = e.emit_element(operand, element)
             e.emit(ir.Accumulate(c_operation, accumulator, str(inner[-1]), term))
         if is_shared:
-            total = compose(f"group_{c_operation}({accumulator}, GROUP({group_size}))", accumulator)
+            total = compose(f"group_{c_operation}({accumulator}, {group_size})", accumulator)
             e.emit(ir.Assign(accumulator, total))
     return variable(accumulator, depth)
 

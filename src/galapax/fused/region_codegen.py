@@ -189,11 +189,11 @@ class _RegionEmitter:
             depth, stores = len(e.scopes) - 1, []
             points: list[tuple[tuple[Index, ...], ir.Scalar]] = [(index, "" if leader is None else leader.condition)]
             for step in range(1, unroll):  # the last elements may be computed twice, but must not be accumulated twice
-                n_turns = f"{math.prod(shape)}" if group == 1 else f"{math.prod(shape)} * GROUP({group})"
-                v = e.current.variable
-                i = turn = e.declare("int32", compose(f"NEXT({v}, {step}, {n_turns})", v), depth)
+                v, n = e.current.variable, math.prod(shape)
+                i = turn = e.declare("int32", _next_turn(v, step, n, group), depth)
                 if group > 1:
-                    i = e.declare("int32", compose(f"(int)((u32){turn} / GROUP({group}))", turn), depth)
+                    of_group = compose(f"(int)((u32){turn} / {group})", turn)
+                    i = e.declare("int32", ir.ByTarget(gpu=of_group, cpu=turn), depth)
                 test = f"{'lane == 0 && ' if group > 1 else ''}{turn} != {v}"
                 points.append((e.unflatten_index(i, shape, is_loop_variable=group == 1), compose(test, turn, v)))
                 e.record_row_counter(points[-1][0], turn.text)
@@ -223,6 +223,14 @@ class _RegionEmitter:
                 e.bindings.deferred_stores[root.id] = root, names[0]
             else:
                 e.bind(root, names[0])
+
+
+def _next_turn(v: str, step: int, n: int, group: int) -> ir.ByTarget:
+    """Return what a loop variable is so many steps further, or the variable itself where that is beyond the end."""
+    gpu, cpu = f"{v} + {step} * RUN_THREADS", f"{v} + {step}"
+    return ir.ByTarget(
+        gpu=compose(f"({gpu} < {n * group} ? {gpu} : {v})", v), cpu=compose(f"({cpu} < {n} ? {cpu} : {v})", v)
+    )
 
 
 def emit_region(
@@ -272,15 +280,17 @@ def _in_place_operand(e: LoopEmitter, name: str, root: Node) -> Node | None:
     return root.inputs[2 if root.inputs[1] is previous else 1]
 
 
-def changed_value(e: LoopEmitter, name: str, root: Node, index: Sequence[Index], value: Expr) -> Expr:
-    """Return the changed element itself if it was emitted: storing it under the condition needs no select."""
+def changed_value(e: LoopEmitter, name: str, root: Node, index: Sequence[Index], value: Expr) -> Expr | ir.ByTarget:
+    """Return the changed element itself if it was emitted: storing it under the condition needs no select.
+
+    A CPU stores an element that stays again, without a condition.
+    """
     operand = _in_place_operand(e, name, root)
     if operand is None or operand.op == "literal" or operand.shape != root.shape:
         return value
     if not e.is_emitted(operand, tuple(index)):
         return value
-    changed = e.emit_element(operand, index)
-    return compose(f"CHANGED({changed}, {value})", changed, value)._replace(depth=value.depth)
+    return ir.ByTarget(gpu=e.emit_element(operand, index), cpu=value)
 
 
 def in_place_mask(e: LoopEmitter, name: str, root: Node, index: Sequence[Index]) -> ir.Mask | None:

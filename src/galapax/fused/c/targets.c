@@ -33,8 +33,6 @@ FN void run_barrier() {
     __syncthreads();
 }
 #endif
-#define GROUP(g) (g)
-#define NEXT(i, k, n) (i + (k) * RUN_THREADS < (n) ? i + (k) * RUN_THREADS : i)
 #define LANE ((int)threadIdx.x & 31)
 /* i % n, where n divides 32 and threads have places in their order: the same in every turn */
 #define OF_LANE(i, n) (LANE % (n))
@@ -42,7 +40,6 @@ FN void run_barrier() {
 #define WARPS ((BLOCK_THREADS + 31) / 32)
 /* the one that has least to do in most loops */
 #define THE_LAST (RUN_BLOCK == RUN_BLOCKS - 1 && WARP == WARPS - 1)
-#define BUFFERED_ROWS 32 /* generations whose rows of history a warp keeps */
 #define INF32 __int_as_float(0x7f800000)
 #define NAN32 __int_as_float(0x7fc00000)
 #define INF64 __longlong_as_double(0x7ff0000000000000LL)
@@ -55,9 +52,6 @@ FN float ninv_f32(float x) { return erfinvf(x); }
 FN double ninv_f64(double x) { return erfinv(x); }
 FN int clz_u32(u32 x) { return __clz((int)x); }
 FN int popcount_u32(u32 x) { return __popc(x); }
-/* a load that a thread of a group made in advance */
-#define FETCHED(held, i, x) held[turn_##i]
-#define CHANGED(changed, whole) changed
 #define ATOMIC_ADD(p, v) atomicAdd(p, v)
 #define ATOMIC_MAX(p, v) atomicMax(p, v)
 #define ATOMIC_MIN(p, v) atomicMin(p, v)
@@ -89,18 +83,12 @@ typedef unsigned long long u64;
 #else
 #define APART
 #endif
-#define NEXT(i, k, n) (i + (k) < (n) ? i + (k) : i)
 #define LANES 16
-#define FETCHED(held, i, x) x
-/* where an element that stays is stored again */
-#define CHANGED(changed, whole) whole
 #define THREAD 0
 #define WARPS 1
-#define GROUP(g) 1
 #define LANE 0
 #define OF_LANE(i, n) ((u32)(i) % (n))
 #define THE_LAST 1
-#define BUFFERED_ROWS 1
 #define INF32 __builtin_inff()
 #define NAN32 __builtin_nanf("")
 #define INF64 __builtin_inf()
