@@ -365,6 +365,12 @@ def test_what_is_no_hyperparameter_is_not_set(text, not_run):
     assert "game" not in said.split("got")[0]
 
 
+def test_operators_that_have_no_name_are_not_set_from_the_shell(not_run):
+    code, said = call("solve", "zdt1", "-a", "nsga2", "--set", "crossover=rand_1")
+    assert code == 2 and "NAME one of population, crossover_rate" in " ".join(said.split())
+    assert " mutation," not in " ".join(said.split())
+
+
 @pytest.mark.parametrize(
     ("algorithm", "text", "message"),
     [

@@ -305,7 +305,11 @@ def read_checkpoint_options(file: Path, problem: Path | None) -> dict[str, objec
 
 def parse_settings(algorithm: Algorithm, settings: Iterable[str], several: bool = False) -> dict[str, object]:
     """{name: value} from NAME=VALUE; with `several`, NAME=V1,V2 gives a list."""
-    types_by_name = hyperparameters(algorithm)
+    types_by_name = {
+        name: kind
+        for name, kind in hyperparameters(algorithm).items()
+        if kind is not Callable or getattr(algorithm, name) is not None  # operators of the user's have no names here
+    }
     values: dict[str, object] = {}
     for text in settings:
         key, equals, value = text.partition("=")
