@@ -1,13 +1,15 @@
 """Random objectives: the true value of the answer, and whether the reported interval holds it.
 
-    python benchmarks/noise.py [--runs 9] [--only sphere] [--tables search bowl coverage scenarios]
+    python benchmarks/noise.py [--runs 9] [--only sphere] [--tables search bowl coverage scenarios racing]
 
 search: the sphere, Rosenbrock's and Rastrigin's function with noise 0.1 at 2000 and 10 000 evaluations; medians of the
 true value (from the optimum, without noise) at the answer, of black boxes. bowl: an ill-conditioned bowl, rotated, of
 condition 1e4 and 1e6, with noise 1 and 2000 evaluations per variable. coverage: how many of 200 runs (--coverage) have
 the true value in their interval, and the mean error of `fun`, of compiled objectives with a key. Each run has its own
 optimum and rotation. scenarios: seconds of a compiled `gx.robust` with 1000 scenarios, designs and generations each
-(--size), and the memory that its device had in use at most, where it says so. Beside galapax run pycma's CMA-ES (its
+(--size), and the memory that its device had in use at most, where it says so. racing: black boxes of which every
+scenario is a call; robust by default (models) and by CMA-ES, each x in 20 scenarios, CMA-ES that races its candidates
+over the same scenarios, and the noisy search with one draw a call. Beside galapax run pycma's CMA-ES (its
 favourite point) and the same with its NoiseHandler, where pycma is installed.
 """
 
@@ -24,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import galapax as gx
+from galapax.api.robust import as_uncertain
 
 try:
     import cma
@@ -143,6 +146,86 @@ def print_scenarios(size: int) -> None:
         table.add(str(measure), f"{seconds:.2f}", f"{size * result.nfev / seconds / 1e6:.0f}", memory)
 
 
+PRICES, COSTS = np.array([3.0, 4, 5, 6]), np.array([1.0, 2, 1.5, 3])
+CHECKS = 20_000  # scenarios of the true mean
+
+
+def newsvendor(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Loss of orders x (4,) under normal demands, of which y (..., 4) are the standard scores."""
+    demand = np.maximum(5 + 1.5 * y, 0)
+    return np.sum(COSTS * x - PRICES * np.minimum(x, demand), axis=-1)
+
+
+def perturbed_rosenbrock(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Rosenbrock's function of x (4,) that is made with an error of 0.1 y (..., 4)."""
+    z = x + 0.1 * y
+    return np.sum(100 * (z[..., 1:] - z[..., :-1] ** 2) ** 2 + (1 - z[..., :-1]) ** 2, axis=-1)
+
+
+class Race:
+    """Means of candidates over scenarios; one that is clearly worse than the better half on some meets no more.
+
+    All meet the same scenarios, and are compared by paired differences after 8, 16, 32, ... of them.
+    """
+
+    def __init__(self, fun: Callable[..., np.ndarray], scenarios: np.ndarray, calls: int) -> None:
+        self.fun, self.scenarios, self.calls_left = fun, scenarios, calls
+        self.best, self.x = np.inf, np.zeros(scenarios.shape[1])
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        means, alive, met = np.full(len(x), np.inf), np.arange(len(x)), 0
+        values = np.zeros((len(x), len(self.scenarios)))
+        while met < len(self.scenarios):
+            more = min(len(self.scenarios), max(8, 2 * met))
+            self.calls_left -= len(alive) * (more - met)
+            if self.calls_left < 0:
+                return means  # what was not paid for counts as failed
+            for row in alive:
+                values[row, met:more] = self.fun(x[row], self.scenarios[met:more])
+            met = more
+            current = values[alive, :met].mean(axis=1)
+            means[alive] = current
+            last = alive[np.argsort(current)[min(len(alive), max(1, len(x) // 2)) - 1]]
+            behind = values[alive, :met] - values[last, :met]
+            alive = alive[behind.mean(axis=1) <= 2 * behind.std(axis=1, ddof=1) / np.sqrt(met)]
+        row = alive[np.argmin(means[alive])]
+        if means[row] < self.best:
+            self.best, self.x = means[row], x[row].copy()
+        return means
+
+
+def print_racing(runs: int) -> None:
+    """Print the true mean above the optimum at the answer, where every scenario of a solution is a call of its own."""
+    table = harness.Table("problem", "calls", "models", "CMA-ES", "CMA-ES, racing", "noisy=True", widths=[22])
+    n_scenarios, uncertain = 20, [gx.normal(0, 1)] * 4
+    options = {"blackbox": True, "progress": False}
+    searched = gx.CMAES(surrogate=False)
+    checks = np.random.default_rng(5).standard_normal((CHECKS, 4))
+    for name, fun, box in (("newsvendor", newsvendor, (0, 12)), ("Rosenbrock", perturbed_rosenbrock, (-3, 3))):
+        optimum = float(gx.minimize(lambda x: fun(x, checks).mean(), [box] * 4, max_evaluations=1000, **options).fun)  # noqa: B023
+        for calls in (1000, 4000):
+            regrets: list[list[float]] = [[], [], [], []]
+            for seed in range(runs):
+                rng = np.random.default_rng(seed)
+                common = options | {"max_evaluations": calls // n_scenarios, "seed": seed, "samples": n_scenarios}
+                answers = [
+                    gx.robust(fun, [box] * 4, uncertain, check_samples=2, algorithm=algorithm, **common).x
+                    for algorithm in (None, searched)
+                ]
+                stratified = as_uncertain(uncertain).draw(n_scenarios, rng, stratified=True).points
+                race = Race(fun, stratified, calls)
+                gx.minimize(race, [box] * 4, searched, vectorized=True, max_evaluations=calls, seed=seed, **options)
+                answers.append(race.x)
+                random = gx.minimize(
+                    lambda x: float(fun(x, rng.standard_normal(4))), [box] * 4, noisy=True, max_evaluations=calls,  # noqa: B023
+                    seed=seed, **options,
+                )  # fmt: skip
+                answers.append(random.x)
+                for regret, x in zip(regrets, answers, strict=True):
+                    regret.append(float(fun(x, checks).mean()) - optimum)
+            table.add(f"{name}, 4 variables", calls, *(f"{statistics.median(regret):.2g}" for regret in regrets))
+
+
 def main() -> None:
     parser = harness.make_parser(__doc__, runs=9, only=True)
     parser.add_argument("--coverage", type=int, default=200, help="runs of the coverage (%(default)s)")
@@ -167,6 +250,8 @@ def main() -> None:
             print_rows(wanted, arguments.runs)
     if "coverage" in arguments.tables:
         print_coverage(arguments.coverage)
+    if "racing" in arguments.tables:
+        print_racing(arguments.runs)
     if "scenarios" in arguments.tables:
         print_scenarios(arguments.size)
 

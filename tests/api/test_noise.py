@@ -246,6 +246,18 @@ def test_workers_and_a_resumed_run_give_the_same_answer(tmp_path):
         assert np.array_equal(other.x, whole.x) and other.fun == whole.fun and other.nfev == whole.nfev
 
 
+def test_a_resumed_run_with_keys_ends_with_the_same_bits(tmp_path):
+    arguments = {"max_evaluations": 600, "seed": 4}
+    whole = gx.minimize(noisy_sphere, [(-5, 5)] * 3, **arguments)
+    part = gx.minimize(
+        noisy_sphere, [(-5, 5)] * 3, checkpoint=tmp_path / "saved", callback=lambda now: now.nfev > 100, **arguments
+    )
+    resumed = gx.minimize(noisy_sphere, [(-5, 5)] * 3, resume=tmp_path / "saved", **arguments)
+    assert part.nfev < whole.nfev and np.isnan(part.fun_interval).all()
+    assert np.array_equal(resumed.x, whole.x) and np.array_equal(resumed.fun_interval, whole.fun_interval)
+    assert resumed.fun == whole.fun and resumed.nfev == whole.nfev
+
+
 def test_populations_grow_where_noise_hides_the_way():
     def hidden(x, key):
         return jnp.sum((x - CENTRE) ** 2) + 3 * jax.random.normal(key)

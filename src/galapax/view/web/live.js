@@ -688,8 +688,9 @@ function showRunState() {
   const volume = latestHypervolume();
   if (volume !== null) { $("best-box").hidden = false; setText("best-name", "hypervolume"); }
   const interval = volume === null && runState.interval;
-  if (facts && facts.settings.noisy && volume === null) setText("best-name", interval ? "mean at the answer" : "best mean of a generation");
-  setText("interval", interval ? ` 95 %: ${formatNumber(interval[0], 4)} to ${formatNumber(interval[1], 4)}` : "");
+  if (facts && facts.settings.noisy && volume === null) setText("best-name", interval ? "mean at x" : "best mean so far");
+  $("interval-box").hidden = !interval;
+  if (interval) setText("interval", `${formatNumber(interval[0], 4)} to ${formatNumber(interval[1], 4)}`);
   setText("best", formatNumber(volume === null ? runState.best : volume, 6));
   $("best").title = formatNumber(volume === null ? runState.best : volume, 10);
   setText("violation", shortNumber(runState.violation));
