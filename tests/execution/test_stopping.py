@@ -141,6 +141,11 @@ def test_a_population_that_was_chosen_stays_as_it_is():
             gx.minimize(lambda x: (x**2).sum(), [(-1, 2)] * 2, **choice, max_evaluations=60)
 
 
+def test_a_run_that_begins_at_the_best_point_is_not_said_to_have_a_constant_objective():
+    result = gx.minimize(lambda x: float(x @ x), [(-1, 2)] * 2, x0=[0, 0], blackbox=True, max_evaluations=25)
+    assert result.fun == 0 and "Every evaluation" not in result.message
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -198,7 +198,7 @@ def result_of(
         if history is not None and history.hypervolume_error is not None:
             solution.extra["hypervolume_error"] = float(history.hypervolume_error[-1])
     last_generation = int(track.generations.max())
-    constant_note = _constant_objective_note(history, runs)
+    constant_note = _constant_objective_note(history, runs, evaluator.box, len(population.x))
     if constant_note and task.rules.target == -math.inf:
         success[:] = False  # nothing was chosen, whatever converged
     message = _message(task, total, best, stop, float(violation[best]), solution.front, population)
@@ -494,13 +494,21 @@ def _best_sampled_in(task: Task, total: Outcome, best: int) -> str:
     return f" (sampled in generation {int(np.argmax(values == values[-1])) + 1})"
 
 
-def _constant_objective_note(history: History | None, runs: Runs) -> str:
-    """Return the remark that all values are equal, or "". history: of the best run."""
+def _constant_objective_note(history: History | None, runs: Runs, box: BlackBox | None, n_survivors: int) -> str:
+    """Return the remark that all values are equal, or "". history: of the best run, whose values are those of the
+    survivors: a single one says nothing of the others.
+    """
     if history is None or history.best.ndim > 1 or int(np.max(history.nfev)) < MIN_CONSTANT_POINTS:
         return ""
     is_finite = np.isfinite(history.worst)
     values = np.concatenate([history.best[is_finite], history.worst[is_finite], runs.fun[np.isfinite(runs.fun)]])
     if not len(values) or (values != values[0]).any():
+        return ""
+    if box is not None:
+        calls = box.log.table(box.widths).values["fun"]
+        if (calls[np.isfinite(calls)] != values[0]).any():
+            return ""
+    elif n_survivors == 1:
         return ""
     return f" Every evaluation returned {values[0]:g}: check that the objective depends on x."
 
