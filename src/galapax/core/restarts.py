@@ -17,7 +17,6 @@ from galapax.core.stop import UNLIMITED, Stop
 
 SAME_POINT_DISTANCE = 1e-8  # share of the box within which two end points count as the same,
 SAME_POINT_ULPS = 100.0  # or so many roundings of x, if that is more: in float32 searches end no closer to each other
-KNOWN_POINT_DISTANCE = 1e-5  # share of the box within which a population has come to the known point
 SAME_BASIN_DISTANCE = 1e-3  # share of the box within which two end points of the best value are one minimum
 SAME_VALUE_RESOLUTIONS = 10.0  # difference of two values that count as the same, in units of their resolution
 ROUNDING_ULPS = 64.0  # error of a value, in units of its last place

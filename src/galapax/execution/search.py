@@ -30,7 +30,7 @@ from galapax.core.algorithm import (
     static,
 )
 from galapax.core.problem import Bounds, CandidateEvaluation, Columns, Population, Record, Shape, as_population
-from galapax.core.restarts import KNOWN_POINT_DISTANCE
+from galapax.core.restarts import same_point_distance
 from galapax.core.stop import RUNNING, STOP_CODES, Rules, Stop
 from galapax.execution.candidate_repair import repair_traced, resample_failed, rows_to_repair
 from galapax.metrics.indicators import hypervolume_by_generation
@@ -516,7 +516,8 @@ class Search:
         """
         value, x = known[0], known[1:]
         evaluated = jnp.isfinite(population.fitness)
-        is_near = jnp.max(jnp.abs(population.x - x) / self.bounds.span, axis=1) <= KNOWN_POINT_DISTANCE
+        distance = same_point_distance(float(jnp.finfo(population.x.dtype).eps))
+        is_near = jnp.max(jnp.abs(population.x - x) / self.bounds.span, axis=1) <= distance
         has_better = jnp.any(population.fitness < value)
         return jnp.isfinite(value) & jnp.any(evaluated) & jnp.all(is_near | ~evaluated) & ~has_better
 
