@@ -280,6 +280,27 @@ def test_a_trial_has_its_values_by_name_and_may_be_told_in_any_way():
     assert repr(opt) == "Optimizer(3 variables, 'epsilon_de': 5 values, 0 generations, 3 pending points, best 1)"
 
 
+@pytest.mark.parametrize("algorithm", [gx.ModelSearch, gx.EHVI])
+def test_models_choose_as_many_points_at_a_time_as_are_asked_for_first(algorithm):
+    """They are those that a run asks for whose workers are as many."""
+
+    def fun(x):
+        values = [float((x[0] - 0.3) ** 2 + x[1] ** 2), float(x[0] ** 2 + (x[1] - 1) ** 2)]
+        return values if algorithm is gx.EHVI else values[0]
+
+    box = [(-1.0, 2.0)] * 2
+    opt = gx.Optimizer(box, max_evaluations=12, maximize=[False, False] if algorithm is gx.EHVI else False)
+    for _ in range(3):
+        trials = opt.ask(4)
+        assert len(trials) == 4
+        for trial in reversed(trials):
+            opt.tell(trial, fun(trial.x))
+    assert isinstance(opt.algorithm, algorithm)
+    run = gx.minimize(fun, box, algorithm(population=4), blackbox=True, max_evaluations=12)
+    told, called = (sorted(result.evaluations.x.tolist()) for result in (opt.best, run))
+    assert told == called
+
+
 def test_ask_without_a_number_repeats_what_is_out_longest_and_with_one_does_not():
     opt = gx.Optimizer(BOX, "de", population=6)
     trials = opt.ask(4) + opt.ask(4)

@@ -280,7 +280,10 @@ class Optimizer:
 
         Without k there is always one: if all points of the generation are out, it repeats the one that has been out
         longest, as its worker may be lost. With k there are fewer when no more points wait, and none when all are out.
+        Where models choose the points, they choose as many at a time as the first call asks for.
         """
+        if k is not None and not self._n_trials:
+            self._fit_batch(check_integer(k, "k", 1))
         waiting = [place for place in range(len(self._points)) if self._answers[place] is None]
         fresh = [place for place in waiting if place not in self._out]
         if k is None:
@@ -289,6 +292,16 @@ class Optimizer:
         if n_more > 0:
             fresh += self._show_more(n_more)
         return [self._trial(place) for place in fresh[:k]]
+
+    def _fit_batch(self, k: int) -> None:
+        """Let the models, if they are the default here, choose k points at a time."""
+        if self._is_default and isinstance(self.algorithm, ModelSearch | EHVI) and not self.generation:
+            self.algorithm = dataclasses.replace(self.algorithm, population=int(min(k, max(self._evaluations_left, 1))))
+            self._present = self._present._replace(algorithm=self.algorithm)
+            with self._precision():
+                self._search = self._build_search(self._shape or Shape())
+                self._ask_first_generation()
+            self._show_candidates()
 
     def ask_generation(self) -> np.ndarray:
         """Return the points (n, d) of this generation that wait for their values; the same ones until they are told."""
