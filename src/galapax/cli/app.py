@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import typer
+from typer.core import TyperGroup
 
 from galapax import algorithms
 from galapax.api.experiments import compare as run_compare
@@ -144,7 +145,28 @@ def reproduce(paper: options.PaperName, quick: options.Quick = False, out: optio
             print(reproduction.reproduce(loaded, quick, folder, lambda line: print(line, file=sys.stderr)))
 
 
+class Commands(TyperGroup):
+    """The commands, whose help shows no type for flags: they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types_of_flags(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _hide_types_of_flags(command.get_params(ctx))
+        return command
+
+
+def _hide_types_of_flags(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Evolutionary optimisation, compiled with JAX for GPUs and CPUs.",
     no_args_is_help=True,
     add_completion=True,

@@ -414,8 +414,6 @@ def parse_seed(text: str) -> int:
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     info = copy(annotation.__metadata__[0])  # several commands share it
     info.rich_help_panel = next((panel for panel, names in PANELS.items() if name in names), info.rich_help_panel)
-    if annotation.__origin__ in (bool, bool | None):
-        info.metavar = ""  # a flag takes no value
     annotation = Annotated[annotation.__origin__, info]
     default: bool | int | None = DEFAULTS.get(name, False if annotation.__origin__ is bool else None)
     if annotation.__origin__ is int:
