@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint types unit test-stack test-slow test-gpu bench confidence minima picture gallery docs wheel clean help
+.PHONY: run test lint types unit test-stack test-slow test-gpu bench confidence minima picture gallery docs site-version wheel clean help
 
 run: $(STAMP)  ## design a spring, a thousand times at once, and save the run
 	$(BIN)/galapax solve examples/spring.py --runs 1000 --generations 500 --out runs/spring --force
@@ -54,6 +54,12 @@ gallery: $(STAMP)  ## draw the pictures of docs/gallery.md again
 docs: $(STAMP)  ## build the documentation site in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+site-version: $(STAMP)  ## add the site as VERSION, such as "0.1.0 latest" or dev, to the branch gh-pages
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases --alias-type copy $(VERSION)
+	if ! git show gh-pages:index.html > /dev/null 2>&1; then $(BIN)/mike set-default $(lastword $(VERSION)); fi
+	case "$(VERSION)" in *latest) $(BIN)/mike set-default latest;; esac
 
 wheel: $(STAMP)  ## build a wheel in dist/
 	rm -rf build  # setuptools would take files from it that are gone

@@ -2,6 +2,7 @@
 are not pages become their names. Every page shows the version.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,13 @@ def is_complete(formula: str) -> bool:
 
 
 def on_config(config: Any) -> Any:
-    """The foot of every page names the version that it describes."""
+    """The foot of every page names the version that it describes; a site of several versions has a menu of them."""
     source = Path(__file__).parents[2] / "src/galapax/version.py"
     found = VERSION.search(source.read_text(encoding="utf-8"))
     assert found is not None
     config.copyright = f"galapax {found[1]}"
+    if os.environ.get("MIKE_DOCS_VERSION"):
+        config.extra["version"] = {"provider": "mike", "default": "latest"}
     return config
 
 
