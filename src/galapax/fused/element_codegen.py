@@ -166,7 +166,7 @@ class ElementEmitter:
         self.scopes.pop()
 
     @contextmanager
-    def kept_in_branch(self) -> Iterator[None]:
+    def stay_in_branch(self) -> Iterator[None]:
         """Keep what is emitted in the innermost scope: it is executed only under a condition."""
         outer_depth, self.branch_depth = self.branch_depth, len(self.scopes) - 1
         yield
@@ -310,7 +310,7 @@ class ElementEmitter:
             branches = list[tuple[ir.Scalar, list[ir.Statement]]]()
             heads: tuple[ir.Scalar, ...] = compose(f"!{test}", test), ""
             for number, (head, case) in enumerate(zip(heads, cases, strict=True)):
-                with self.detached_scope() as scope, self.kept_in_branch():
+                with self.detached_scope() as scope, self.stay_in_branch():
                     value = unconditional[number] or self.emit_element(case, _operand_index(index, case.shape))
                     self.emit(ir.Assign(result, value))
                 branches.append((head, scope.body))

@@ -28,7 +28,7 @@ FIRST_RADIUS = 0.4  # share of the box that a step may cross
 POLISH_RADIUS = 0.1  # the same of a search that begins near a minimum
 EXPANSION, MAX_RADIUS = 4.0, 1.0  # of the radius by the last step, under constraints
 CHANGE_PER_RADIUS = 3.0  # slopes of constraints in units of their scales and of the box; steeper ones narrow the region
-MIN_WIDTH = 1e-3  # of the region in such a variable, share of the radius
+MIN_REGION_WIDTH = 1e-3  # of the region in such a variable, share of the radius
 MIN_SHORTENING, MIN_CONSTRAINED_SHORTENING = 0.1, 0.25  # of a step that did not decrease the merit
 MISLEADING_TRIALS = 3  # of a line search, from which on the second derivatives are taken for wrong
 MISLEADING_EVALUATIONS = 40  # of a descent, and d (d + 1), before that
@@ -295,7 +295,7 @@ class SQPByDifferences:
         if not self.log.is_constrained:
             return np.ones(self.log.dim)
         sensitivity = np.max(np.abs(slopes[1:]) / self.log.constraint_scale()[:, None], axis=0)
-        return np.clip(CHANGE_PER_RADIUS / np.maximum(sensitivity, CHANGE_PER_RADIUS), MIN_WIDTH, 1.0)
+        return np.clip(CHANGE_PER_RADIUS / np.maximum(sensitivity, CHANGE_PER_RADIUS), MIN_REGION_WIDTH, 1.0)
 
     def model(self, values: np.ndarray, slopes: np.ndarray) -> Quadratic:
         """The model of the objective and the constraints; its Lagrangian has the second derivatives of BFGS."""

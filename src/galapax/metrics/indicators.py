@@ -59,8 +59,8 @@ OTHER_NAMES = {"hv": "hypervolume", "wfg": "hypervolume", "epsilon": "epsilon_ad
 def __getattr__(name: str) -> NoReturn:
     """Answer the names of indicators in other libraries, such as HV and IGDPlus."""
     plain = name.lower().replace("_", "")
-    own = OTHER_NAMES.get(plain) or next((own for own in __all__ if own.replace("_", "") == plain), None)
-    raise AttributeError(f"module 'galapax.indicators' has no {name!r}" + (f": write {own}." if own else "."))
+    public = OTHER_NAMES.get(plain) or next((word for word in __all__ if word.replace("_", "") == plain), None)
+    raise AttributeError(f"module 'galapax.indicators' has no {name!r}" + (f": write {public}." if public else "."))
 
 
 MIN_KNEE_DEPTH = 0.05  # a concave front whose ends are not reached yet has corners a little before the plane
