@@ -262,6 +262,14 @@ def test_ends_are_the_same_point_to_the_precision_of_the_run(dtype, agree):
     assert find_agreeing_searches(ends) == agree
 
 
+def test_what_descents_from_many_places_span_says_nothing_about_values():
+    """Their last points belong to several descents: searches that ended elsewhere do not agree."""
+    worse = [past(best=-700.0, x=0.2), past("repeat", best=-600.0, x=0.8)]
+    search = NextSearch(gx.CMAES(), "multistart")
+    end = summarize_search(worse, search, 80, 1000, np.full(2, 0.5), -930.0, 0, -200.0, Stop.TOLERANCE, 2e-16)
+    assert find_agreeing_searches([*worse, end]) == [False, False, True]
+
+
 def test_a_large_population_goes_on_where_no_point_is_known():
     """The known point is then NaN, which XLA's maximum over many rows drops on a CPU."""
 

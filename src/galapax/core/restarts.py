@@ -97,6 +97,8 @@ def summarize_search(
 
     past: the searches before it. x: (d,), scaled to the unit cube. mean, eps: see `value_resolution`.
     """
+    if search.kind == "multistart":
+        mean = best  # its last points belong to several descents and do not surround the best one
     known, resolution = find_known_point(past), value_resolution(best, mean, eps)
     if stop is Stop.KNOWN and known is not None:
         best, x, stop, resolution = known.best, known.x, known.stop, known.resolution
